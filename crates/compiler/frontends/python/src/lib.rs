@@ -1,0 +1,5 @@
+//! A code object of CPython 3.11, 3.12 or 3.13, as plain data, to typed IR.
+//!
+//! In: bytecode and its tables, plus the assumptions a version is compiled under. Out: IR whose every
+//! exit names a bytecode offset. It must not touch a running interpreter.
+#![forbid(unsafe_code)]

@@ -1,4 +1,8 @@
-//! Words that all stages share: spans, dtypes, flavours, ids and the layout of what machine code reads.
+//! Words that all stages share: flavours and exact types, the object table's entries, the layout that machine code reads.
 //!
-//! It must not know Python, the IR or LLVM: everything here is plain data that any stage may name.
-#![forbid(unsafe_code)]
+//! Depends on nothing, so every crate may use it. Holds data and names, no behaviour worth a test of its own beyond
+//! consistency.
+
+pub mod flavour;
+pub mod layout;
+pub mod table;

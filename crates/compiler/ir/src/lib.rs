@@ -1,6 +1,10 @@
-//! The typed SSA that every front end produces and every back end reads.
+//! The typed SSA that front ends produce and back ends consume.
 //!
-//! In: functions made through the builder or parsed from text. Out: the same functions, verified,
-//! optimised, printed or interpreted. It must know neither CPython nor LLVM; Python objects are an
-//! opaque type here. The interpreter is the truth that native code is compared with.
-#![forbid(unsafe_code)]
+//! A `Function` is one version of one code object: blocks with parameters, instructions, guards, and the exits through
+//! which CPython takes over. Knows no CPython: objects are opaque references, operations on them are named entries of
+//! the object table.
+
+pub mod entities;
+pub mod exit;
+pub mod function;
+pub mod inst;

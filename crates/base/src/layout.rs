@@ -1,0 +1,70 @@
+//! What machine code must know about the memory of the CPython it runs in, as plain data.
+//!
+//! In: filled in once by the bridge, whose start-up self-test compares it with behaviour. Out: offsets and addresses
+//! that the code generator bakes into instructions. Must not know: how any of it was found out.
+
+use crate::flavour::{DType, KnownType};
+
+/// How an exact `int` stores its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntLayout {
+    /// 3.11: signed digit count at `offset 16`, 30-bit digits from offset 24.
+    SignedSize,
+    /// 3.12 and later: tag word at offset 16 (sign in the low 2 bits, digit count from bit 3), digits from offset 24.
+    Tagged,
+}
+
+/// Offsets in bytes unless said otherwise; addresses are absolute.
+#[derive(Clone, Debug)]
+pub struct ObjectLayout {
+    pub int: IntLayout,
+    /// 3.12 and later: objects whose 32-bit reference count is negative are immortal.
+    pub immortal: bool,
+    /// `ob_type` of every object.
+    pub ob_type: i32,
+    /// Item count of list, tuple, bytes, bytearray.
+    pub var_size: i32,
+    pub list_items: i32,
+    /// Allocated length of a list.
+    pub list_allocated: i32,
+    pub tuple_items: i32,
+    pub float_value: i32,
+    pub bytes_data: i32,
+    pub bytearray_start: i32,
+    pub array_data: i32,
+    /// `int`, 32 bits.
+    pub array_ndim: i32,
+    pub array_dims: i32,
+    pub array_strides: i32,
+    pub array_descr: i32,
+    /// `int`, 32 bits.
+    pub array_flags: i32,
+    /// Bits of `array_flags` that must be set to read.
+    pub array_flags_read: i32,
+    /// Bits of `array_flags` that must be set to write.
+    pub array_flags_write: i32,
+    /// Value of a NumPy scalar.
+    pub np_scalar_value: i32,
+    /// Addresses of the types, indexed by `KnownType as usize`; 0 when the type does not exist in this process (no NumPy).
+    pub types: [usize; KnownType::ALL.len()],
+    /// Addresses of the built-in native-order dtype objects, indexed by `DType as usize`; 0 without NumPy.
+    pub descrs: [usize; DType::ALL.len()],
+    pub none: usize,
+    pub true_: usize,
+    pub false_: usize,
+    pub np_true: usize,
+    pub np_false: usize,
+    /// Field of the interpreter frame that holds the current instruction.
+    pub frame_instr: i32,
+    /// Width of the eval breaker that native code gets a pointer to, in bits: 32 or 64.
+    pub breaker_bits: u8,
+    /// Bits of the eval breaker that ask for attention.
+    pub breaker_mask: u64,
+}
+
+impl ObjectLayout {
+    /// Address of an exact type, or `None` when this process does not have it.
+    pub fn type_address(&self, ty: KnownType) -> Option<usize> {
+        Some(self.types[ty as usize]).filter(|a| *a != 0)
+    }
+}

@@ -1,0 +1,223 @@
+//! The object table: every operation on Python objects that compiled code may ask CPython for, by name.
+//!
+//! In: nothing. Out: for each entry its signature, how it reports an error, and its effect; from these the front end
+//! decides what a fact survives, the code generator declares the symbol, and the bridge fills in an address.
+//! Must not know: any address or any CPython call. The bridge has an exhaustive match over `Entry`.
+//!
+//! Ownership, for all entries: arguments are borrowed, an `Obj` result is a new reference.
+
+use crate::flavour::Ty;
+
+/// What an operation may do to facts that compiled code holds (engine rule 14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Reads and writes nothing that another operation sees; may be removed when unused.
+    Pure,
+    /// Allocates an object that the cycle collector does not track (int, float, str).
+    AllocUntracked,
+    /// Writes into its argument only, in a way the caller knows; runs no Python code.
+    Local,
+    /// May run any Python code: every fact about mutable objects is gone.
+    Opaque,
+}
+
+/// How an operation says that it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It cannot fail.
+    Never,
+    /// Null result, a Python exception is set.
+    Null,
+    /// Negative `i64` result, a Python exception is set.
+    Negative,
+    /// The function takes one more argument, a pointer to the result, and returns `u8`: 0 means "not decided here,
+    /// nothing happened": leave for CPython at this instruction. No exception is set.
+    Declines,
+}
+
+/// Signature and behaviour of an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    /// Types of the fixed arguments.
+    pub args: &'static [Ty],
+    /// When true, any number of `Obj` arguments follow; they are passed as `(pointer to array, count)`, the array
+    /// having one free slot before its first element (vectorcall's PY_VECTORCALL_ARGUMENTS_OFFSET).
+    pub variadic: bool,
+    /// Result type, if any. `Negative` entries return `I64`.
+    pub result: Option<Ty>,
+    pub failure: Failure,
+    pub effect: Effect,
+}
+
+macro_rules! entries {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal, [$($arg:ident),*] $(, $var:ident)? => $result:expr, $failure:ident, $effect:ident; )*) => {
+        /// An operation on objects.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        pub enum Entry { $( $(#[$doc])* $name, )* }
+
+        impl Entry {
+            /// Every entry, in the order of its number.
+            pub const ALL: &'static [Entry] = &[$(Entry::$name),*];
+
+            /// The name in the text form of the IR and of the symbol (`od_` + name).
+            pub const fn name(self) -> &'static str {
+                match self { $(Entry::$name => $text,)* }
+            }
+
+            /// Signature and behaviour.
+            pub const fn signature(self) -> Signature {
+                match self { $(Entry::$name => Signature {
+                    args: &[$(Ty::$arg),*],
+                    variadic: entries!(@var $($var)?),
+                    result: $result,
+                    failure: Failure::$failure,
+                    effect: Effect::$effect,
+                },)* }
+            }
+        }
+    };
+    (@var variadic) => { true };
+    (@var) => { false };
+}
+
+const O: Option<Ty> = Some(Ty::Obj);
+const I: Option<Ty> = Some(Ty::I64);
+const F: Option<Ty> = Some(Ty::F64);
+const B: Option<Ty> = Some(Ty::I1);
+
+entries! {
+    // --- arithmetic and comparison of objects; the leading I64 is the operation's number (`BinaryOp`, `CompareOp` of the IR)
+    /// `a op b`
+    Binary = "binary", [I64, Obj, Obj] => O, Null, Opaque;
+    /// `a op= b`
+    Inplace = "inplace", [I64, Obj, Obj] => O, Null, Opaque;
+    /// `op a` (0 `-`, 1 `+`, 2 `~`)
+    Unary = "unary", [I64, Obj] => O, Null, Opaque;
+    /// rich comparison, result as an object
+    Compare = "compare", [I64, Obj, Obj] => O, Null, Opaque;
+    /// truth value: 1, 0, or negative
+    IsTrue = "is_true", [Obj] => I, Negative, Opaque;
+    /// `item in container` (arguments: container, item)
+    Contains = "contains", [Obj, Obj] => I, Negative, Opaque;
+
+    // --- attributes, subscripts, names
+    GetAttr = "getattr", [Obj, Obj] => O, Null, Opaque;
+    /// object, name, value
+    SetAttr = "setattr", [Obj, Obj, Obj] => I, Negative, Opaque;
+    DelAttr = "delattr", [Obj, Obj] => I, Negative, Opaque;
+    GetItem = "getitem", [Obj, Obj] => O, Null, Opaque;
+    /// container, key, value
+    SetItem = "setitem", [Obj, Obj, Obj] => I, Negative, Opaque;
+    DelItem = "delitem", [Obj, Obj] => I, Negative, Opaque;
+    /// globals, builtins, name: as LOAD_GLOBAL does
+    LoadGlobal = "load_global", [Obj, Obj, Obj] => O, Null, Opaque;
+    StoreGlobal = "store_global", [Obj, Obj, Obj] => I, Negative, Opaque;
+    /// globals, builtins, name, expected value: true when the name still means that very object
+    GlobalIs = "global_is", [Obj, Obj, Obj, Obj] => B, Never, Pure;
+    /// module, name, expected value: true when the module's dictionary still holds that very object
+    ModuleAttrIs = "module_attr_is", [Obj, Obj, Obj] => B, Never, Pure;
+    /// contents of a cell; null with NameError/UnboundLocalError is left to CPython: declines when empty
+    LoadCell = "load_cell", [Obj] => O, Declines, Pure;
+    StoreCell = "store_cell", [Obj, Obj] => I, Never, Opaque;
+
+    // --- calls
+    /// callable, keyword names (a tuple, or null), arguments
+    Call = "call", [Obj, Obj], variadic => O, Null, Opaque;
+    /// method call: receiver, method name, keyword names or null, further arguments
+    CallMethod = "call_method", [Obj, Obj, Obj], variadic => O, Null, Opaque;
+    /// callable, argument tuple or iterable, keyword mapping (or null)
+    CallEx = "call_ex", [Obj, Obj, Obj] => O, Null, Opaque;
+
+    // --- iteration
+    GetIter = "iter", [Obj] => O, Null, Opaque;
+    /// next item; null without exception at the end (test with `is_null`), null with exception: see `NextFailed`
+    Next = "next", [Obj] => O, Never, Opaque;
+    /// after a null from `Next`: negative when an exception (other than StopIteration, which is cleared) is set, else 0
+    NextFailed = "next_failed", [] => I, Negative, Pure;
+
+    // --- building
+    BuildTuple = "build_tuple", [], variadic => O, Null, Opaque;
+    BuildList = "build_list", [], variadic => O, Null, Opaque;
+    BuildSet = "build_set", [], variadic => O, Null, Opaque;
+    /// key, value, key, value …
+    BuildMap = "build_map", [], variadic => O, Null, Opaque;
+    /// keys (a tuple), values …
+    BuildConstKeyMap = "build_const_key_map", [Obj], variadic => O, Null, Opaque;
+    BuildString = "build_string", [], variadic => O, Null, AllocUntracked;
+    /// start, stop, step or null
+    BuildSlice = "build_slice", [Obj, Obj, Obj] => O, Null, Opaque;
+    /// value, conversion (0 none, 1 str, 2 repr, 3 ascii), format spec or null
+    Format = "format", [Obj, I64, Obj] => O, Null, Opaque;
+    ListAppend = "list_append", [Obj, Obj] => I, Negative, Local;
+    ListExtend = "list_extend", [Obj, Obj] => I, Negative, Opaque;
+    SetAdd = "set_add", [Obj, Obj] => I, Negative, Opaque;
+    SetUpdate = "set_update", [Obj, Obj] => I, Negative, Opaque;
+    /// dict, key, value
+    MapAdd = "map_add", [Obj, Obj, Obj] => I, Negative, Opaque;
+    DictUpdate = "dict_update", [Obj, Obj] => I, Negative, Opaque;
+    /// callable (for the error message), dict, mapping
+    DictMerge = "dict_merge", [Obj, Obj, Obj] => I, Negative, Opaque;
+    ListToTuple = "list_to_tuple", [Obj] => O, Null, Opaque;
+    /// sequence, count → an exact tuple of that many items, or ValueError/TypeError as UNPACK_SEQUENCE raises
+    Unpack = "unpack", [Obj, I64] => O, Null, Opaque;
+    /// code, globals, qualified name or null, defaults or null, kwdefaults or null, annotations or null, closure or null
+    MakeFunction = "make_function", [Obj, Obj, Obj, Obj, Obj, Obj, Obj] => O, Null, Opaque;
+    /// globals, name, from-list, level
+    ImportName = "import_name", [Obj, Obj, Obj, Obj] => O, Null, Opaque;
+    ImportFrom = "import_from", [Obj, Obj] => O, Null, Opaque;
+
+    // --- boxing (allocation only)
+    BoxInt = "box_int", [I64] => O, Null, AllocUntracked;
+    BoxFloat = "box_float", [F64] => O, Null, AllocUntracked;
+    BoxNpF64 = "box_np_f64", [F64] => O, Null, AllocUntracked;
+    BoxNpF32 = "box_np_f32", [F32] => O, Null, AllocUntracked;
+    BoxNpI64 = "box_np_i64", [I64] => O, Null, AllocUntracked;
+    BoxNpI32 = "box_np_i32", [I64] => O, Null, AllocUntracked;
+    BoxNpU8 = "box_np_u8", [I64] => O, Null, AllocUntracked;
+    /// start, stop, step of the remaining part → a range iterator
+    BoxRangeIter = "box_range_iter", [I64, I64, I64] => O, Null, AllocUntracked;
+    /// value of an exact int; declines outside 64 bits
+    UnboxInt = "unbox_int", [Obj] => I, Declines, Pure;
+    /// releases a reference that was the last one (refcount already 0)
+    Dealloc = "dealloc", [Obj] => None, Never, Opaque;
+
+    // --- numbers whose rules are longer than an instruction; all decline where CPython would raise or leave the flavour
+    /// correctly rounded a / b of ints; declines for b = 0
+    IntTrueDiv = "int_true_div", [I64, I64] => F, Declines, Pure;
+    /// a ** b of ints, b ≥ 0 and the result in 64 bits
+    IntPow = "int_pow", [I64, I64] => I, Declines, Pure;
+    /// float_floor_div of CPython; declines for b = 0
+    FloatFloorDiv = "float_floor_div", [F64, F64] => F, Declines, Pure;
+    FloatMod = "float_mod", [F64, F64] => F, Declines, Pure;
+    FloatPow = "float_pow", [F64, F64] => F, Declines, Pure;
+    /// round(x): half to even, as int; declines for NaN, infinities and beyond 64 bits
+    FloatRound = "float_round", [F64] => I, Declines, Pure;
+    /// comparison of an int with a float, exact (a op b with a int): op number, int, float
+    IntFloatCompare = "int_float_compare", [I64, I64, F64] => B, Never, Pure;
+    MathExp = "math_exp", [F64] => F, Declines, Pure;
+    MathExpm1 = "math_expm1", [F64] => F, Declines, Pure;
+    MathLog = "math_log", [F64] => F, Declines, Pure;
+    MathLog2 = "math_log2", [F64] => F, Declines, Pure;
+    MathLog10 = "math_log10", [F64] => F, Declines, Pure;
+    MathLog1p = "math_log1p", [F64] => F, Declines, Pure;
+    MathSin = "math_sin", [F64] => F, Declines, Pure;
+    MathCos = "math_cos", [F64] => F, Declines, Pure;
+    MathTan = "math_tan", [F64] => F, Declines, Pure;
+    MathAsin = "math_asin", [F64] => F, Declines, Pure;
+    MathAcos = "math_acos", [F64] => F, Declines, Pure;
+    MathAtan = "math_atan", [F64] => F, Declines, Pure;
+    MathAtan2 = "math_atan2", [F64, F64] => F, Declines, Pure;
+    MathSinh = "math_sinh", [F64] => F, Declines, Pure;
+    MathCosh = "math_cosh", [F64] => F, Declines, Pure;
+    MathTanh = "math_tanh", [F64] => F, Declines, Pure;
+    MathErf = "math_erf", [F64] => F, Declines, Pure;
+    MathErfc = "math_erfc", [F64] => F, Declines, Pure;
+    MathFmod = "math_fmod", [F64, F64] => F, Declines, Pure;
+    MathPow = "math_pow", [F64, F64] => F, Declines, Pure;
+    MathHypot = "math_hypot", [F64, F64] => F, Declines, Pure;
+
+    // --- run time services
+    /// profile slot, object: remembers the object's type for a later version
+    Observe = "observe", [I64, Obj] => None, Never, Pure;
+}

@@ -1,0 +1,178 @@
+//! What the front end may ask about the running program, and how it is answered: as plain data.
+//!
+//! The bridge implements `Oracle` on live objects; tests implement it on tables. A fact is an assumption: the translator
+//! emits the guard that holds compiled code to it.
+
+use overdrive_base::flavour::{DType, KnownType};
+
+/// Number of an object that the oracle knows; the bridge keeps it alive as long as the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FactId(pub u32);
+
+/// An object seen at compile time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    pub id: FactId,
+    pub seen: Seen,
+    /// What it means as something that is called or looked into.
+    pub meaning: Meaning,
+}
+
+/// The type of an object, as far as native code can use it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Seen {
+    Exact(KnownType),
+    /// Exact `ndarray` of a built-in native-order dtype, aligned. Others are `Other`.
+    Array {
+        dtype: DType,
+        ndim: u8,
+    },
+    /// Any other type, by name.
+    Other(String),
+}
+
+/// Objects whose meaning the translator knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Meaning {
+    Nothing,
+    /// The module `math`.
+    MathModule,
+    /// The module `numpy`.
+    NumpyModule,
+    /// Another module: its attributes may be facts.
+    Module,
+    Builtin(Builtin),
+    Math(MathFn),
+    /// A Python function or a jitted callable that could be compiled and called directly.
+    PythonFunction,
+}
+
+/// Built-in callables with a native form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Builtin {
+    Abs,
+    Min,
+    Max,
+    Len,
+    Int,
+    Float,
+    Bool,
+    Round,
+    Range,
+    Enumerate,
+    Zip,
+    /// Reads or rebinds the caller's locals: the function stays interpreted.
+    FrameReader,
+}
+
+/// Functions of `math` with a native form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MathFn {
+    Sqrt,
+    Exp,
+    Expm1,
+    Log,
+    Log2,
+    Log10,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Atan2,
+    Sinh,
+    Cosh,
+    Tanh,
+    Erf,
+    Erfc,
+    Fmod,
+    Pow,
+    Hypot,
+    Fabs,
+    Floor,
+    Ceil,
+    Trunc,
+    Copysign,
+    IsNan,
+    IsInf,
+    IsFinite,
+}
+
+/// What an earlier version recorded about the results of an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Never ran, or was not watched.
+    Nothing,
+    /// One type only.
+    Always(Seen),
+    /// Several types.
+    Mixed,
+}
+
+/// Answers about the running program.
+pub trait Oracle {
+    /// The value that a name (index into `co_names`) has now as a global or builtin.
+    fn global(&mut self, name: u32) -> Option<Fact>;
+    /// Attribute of an object whose attributes do not change by themselves (a module).
+    fn attr(&mut self, base: FactId, name: u32) -> Option<Fact>;
+    /// Some element of a container (the first), as a sample of its element type.
+    fn item(&mut self, container: FactId) -> Option<Fact>;
+    /// Profile of the instruction at an offset.
+    fn observed(&self, offset: u32) -> Observed;
+    /// True when a guard of the instruction at this offset failed so often that it must not be speculated on again.
+    fn blocked(&self, offset: u32) -> bool;
+}
+
+/// How the compiled code is entered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// By a call: one sample per argument local (positional, keyword-only, `*args`, `**kwargs`).
+    Call(Vec<Fact>),
+    /// In a running frame at a loop head: samples of the fast locals (`None`: unset) and of the evaluation stack
+    /// (`None`: a null entry). IR parameters are the locals, then the stack; the frame keeps owning them.
+    Loop {
+        offset: u32,
+        locals: Vec<Option<Fact>>,
+        stack: Vec<Option<Fact>>,
+    },
+}
+
+/// How a source line or instruction runs in compiled code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    Native,
+    /// As an object operation, inline.
+    ThroughCPython,
+    /// Leaves for the interpreter.
+    Interpreted,
+}
+
+/// One remark for `explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub offset: u32,
+    pub line: Option<u32>,
+    pub status: Status,
+    /// Why it is not native; empty when it is.
+    pub why: String,
+}
+
+/// Result of a translation.
+#[derive(Clone, Debug)]
+pub struct Translation {
+    pub function: overdrive_ir::function::Function,
+    pub notes: Vec<Note>,
+    /// Bytecode offset of each profile slot.
+    pub profile: Vec<u32>,
+    /// Types of the locals, for people: name → type.
+    pub types: Vec<(String, String)>,
+}
+
+/// Why a code object is not compiled at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub line: Option<u32>,
+    pub why: String,
+}

@@ -1,0 +1,60 @@
+# One command each. Everything is done by a short script in scripts/; the second run of a step does
+# nothing when nothing changed.
+PY ?= 3.11
+
+.PHONY: run dev test test-rust test-python check bless bench wheel test-wheel clean help
+
+help:
+	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
+	@echo "make test     Rust tests, then the Python suite on CPython 3.11, 3.12 and 3.13"
+	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
+	@echo "make bless    accept what the text tests print now"
+	@echo "make bench    measure against CPython"
+	@echo "make wheel    one wheel per CPython in dist/, each tried in an empty environment"
+	@echo "make dev      the extension only, unoptimised, for one CPython: make dev PY=3.12"
+	@echo "make clean    remove what was built in this clone (the cache outside it stays)"
+
+run:
+	@scripts/setup
+	@scripts/venv 3.11
+	@scripts/build_ext 3.11
+	.venv/bin/overdrive run examples/01_unmodified.py
+
+dev:
+	@scripts/setup
+	@scripts/venv $(PY)
+	@scripts/build_ext $(PY) --dev
+
+test: test-rust test-python
+
+test-rust:
+	@scripts/setup
+	@scripts/test_rust
+
+test-python:
+	@scripts/setup
+	@scripts/test_python
+
+check:
+	@scripts/setup
+	@scripts/check
+
+bless:
+	@scripts/setup
+	@scripts/bless
+
+bench:
+	@scripts/setup
+	@scripts/bench
+
+wheel:
+	@scripts/setup
+	@scripts/wheel
+	@scripts/test_wheel
+
+test-wheel:
+	@scripts/test_wheel
+
+clean:
+	rm -rf .venv .venv-3.12 .venv-3.13 .make dist python/overdrive/_core*.so
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

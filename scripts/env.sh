@@ -1,0 +1,57 @@
+# Sourced by every script here: where things are, and how to find a CPython. Changes nothing by itself.
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/overdrive" # build caches live outside the clone, so clones share them
+STATE="$ROOT/.make"                               # stamps: what was installed and built for this clone
+PYTHONS="3.11 3.12 3.13"
+FIRST_PYTHON="3.11"
+LLVM_PREFIX="${LLVM_SYS_221_PREFIX:-/usr/lib/llvm-22}"
+
+mkdir -p "$STATE" "$CACHE"
+cd "$ROOT"
+
+say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
+loud() { printf '\033[1;33m!!!! %s\033[0m\n' "$*" >&2; }
+die() {
+    printf '\033[1;31mxx %s\033[0m\n' "$*" >&2
+    exit 1
+}
+
+# The newest CPython X.Y of pyenv, else the one on PATH (a pyenv shim that leads nowhere does not count).
+find_python() { # X.Y
+    local version="$1" candidate
+    for candidate in $(ls -d "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python 2>/dev/null | sort -rV) \
+        "$(command -v "python$version" || true)"; do
+        [ -n "$candidate" ] || continue
+        "$candidate" -c 'import sys; print(sys.executable)' 2>/dev/null && return 0
+    done
+    return 1
+}
+
+need_python() { # X.Y
+    find_python "$1" || die "CPython $1 is neither under pyenv nor on PATH. 'pyenv install $1' brings it."
+}
+
+venv_dir() { # X.Y
+    if [ "$1" = "$FIRST_PYTHON" ]; then echo "$ROOT/.venv"; else echo "$ROOT/.venv-$1"; fi
+}
+
+# One target directory per CPython: PyO3 is compiled against a version, and switching one directory
+# between versions would compile it again at each switch.
+target_dir() { # X.Y
+    echo "$CACHE/target-$1"
+}
+
+# Every cargo call goes through this, so that no two calls disagree on what invalidates the cache.
+use_cargo_for() { # X.Y
+    PYO3_PYTHON="$(need_python "$1")"
+    CARGO_TARGET_DIR="$(target_dir "$1")"
+    export PYO3_PYTHON CARGO_TARGET_DIR
+    # Test binaries embed this libpython; it need not be where the loader looks.
+    LD_LIBRARY_PATH="$("$PYO3_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export LD_LIBRARY_PATH
+}
+
+# True when a stamp holds exactly this key: the step it stands for need not run again.
+stamped() { [ -e "$1" ] && [ "$(cat "$1")" = "$2" ]; } # stamp key

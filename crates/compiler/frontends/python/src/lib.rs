@@ -1,9 +1,16 @@
-//! Python front end: code object → normalised instructions → control-flow graph → IR.
+//! A code object of CPython 3.11, 3.12 or 3.13, as plain data, to typed IR.
 //!
-//! In: a `code::CodeObject`, plain data. Out: IR and the exit states it needs.
-//! Must not know: CPython's run time, object layouts, machine code.
+//! In: bytecode and its tables, plus the assumptions a version is compiled under. Out: IR whose every
+//! exit names a bytecode offset. It must not touch a running interpreter.
 //! The modules stand in the order in which the data flows.
 #![forbid(unsafe_code)]
 
 pub mod code;
+pub mod opcodes;
+pub mod decode;
+pub mod tables;
 pub mod op;
+pub mod normalise;
+pub mod cfg;
+pub mod stack;
+pub mod error;

@@ -13,4 +13,7 @@ pub mod op;
 pub mod normalise;
 pub mod cfg;
 pub mod stack;
+pub mod loops;
+pub mod locals;
+pub mod function;
 pub mod error;

@@ -117,6 +117,9 @@ entries! {
     GlobalIs = "global_is", [Obj, Obj, Obj, Obj] => B, Never, Pure;
     /// module, name, expected value: true when the module's dictionary still holds that very object
     ModuleAttrIs = "module_attr_is", [Obj, Obj, Obj] => B, Never, Pure;
+    DelGlobal = "del_global", [Obj, Obj] => I, Negative, Opaque;
+    /// a fresh cell with the value (null: empty)
+    MakeCell = "make_cell", [Obj] => O, Null, Opaque;
     /// contents of a cell; null with NameError/UnboundLocalError is left to CPython: declines when empty
     LoadCell = "load_cell", [Obj] => O, Declines, Pure;
     StoreCell = "store_cell", [Obj, Obj] => I, Never, Opaque;
@@ -135,6 +138,17 @@ entries! {
     Next = "next", [Obj] => O, Never, Opaque;
     /// after a null from `Next`: negative when an exception (other than StopIteration, which is cleared) is set, else 0
     NextFailed = "next_failed", [] => I, Negative, Pure;
+
+    // --- iterators found in a running frame (exact type guarded)
+    /// true when nobody else can hold the object (reference count 1)
+    IsUnique = "is_unique", [Obj] => B, Never, Pure;
+    /// next value, stop and step of a range iterator; an exhausted one has next = stop
+    RangeIterNext = "range_iter_next", [Obj] => I, Never, Pure;
+    RangeIterStop = "range_iter_stop", [Obj] => I, Never, Pure;
+    RangeIterStep = "range_iter_step", [Obj] => I, Never, Pure;
+    /// sequence of a list or tuple iterator (declines when exhausted), and the position of its next item
+    SeqIterSeq = "seq_iter_seq", [Obj] => O, Declines, Pure;
+    SeqIterPos = "seq_iter_pos", [Obj] => I, Never, Pure;
 
     // --- building
     BuildTuple = "build_tuple", [], variadic => O, Null, Opaque;
@@ -161,6 +175,12 @@ entries! {
     ListToTuple = "list_to_tuple", [Obj] => O, Null, Opaque;
     /// sequence, count → an exact tuple of that many items, or ValueError/TypeError as UNPACK_SEQUENCE raises
     Unpack = "unpack", [Obj, I64] => O, Null, Opaque;
+    /// sequence, items before, items after the star → tuple of before items, one list, after items (UNPACK_EX)
+    UnpackEx = "unpack_ex", [Obj, I64, I64] => O, Null, Opaque;
+    /// context manager → tuple (bound `__exit__`, result of `__enter__`), as BEFORE_WITH
+    BeforeWith = "before_with", [Obj] => O, Null, Opaque;
+    /// global `super`, class, self, name: LOAD_SUPER_ATTR's attribute value
+    SuperAttr = "super_attr", [Obj, Obj, Obj, Obj] => O, Null, Opaque;
     /// code, globals, qualified name or null, defaults or null, kwdefaults or null, annotations or null, closure or null
     MakeFunction = "make_function", [Obj, Obj, Obj, Obj, Obj, Obj, Obj] => O, Null, Opaque;
     /// globals, name, from-list, level

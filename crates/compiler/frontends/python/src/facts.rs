@@ -43,6 +43,8 @@ pub enum Meaning {
     Module,
     Builtin(Builtin),
     Math(MathFn),
+    /// The method descriptor `list.append`.
+    ListAppend,
     /// A Python function or a jitted callable that could be compiled and called directly.
     PythonFunction,
 }
@@ -117,6 +119,8 @@ pub trait Oracle {
     fn global(&mut self, name: u32) -> Option<Fact>;
     /// Attribute of an object whose attributes do not change by themselves (a module).
     fn attr(&mut self, base: FactId, name: u32) -> Option<Fact>;
+    /// Attribute that an exact built-in type has by itself (`list.append`): such types are immutable, so no guard is needed.
+    fn type_attr(&mut self, ty: KnownType, name: u32) -> Option<Fact>;
     /// Some element of a container (the first), as a sample of its element type.
     fn item(&mut self, container: FactId) -> Option<Fact>;
     /// Profile of the instruction at an offset.

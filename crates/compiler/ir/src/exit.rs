@@ -52,7 +52,9 @@ pub enum Slot {
     Obj(Value, Own),
     /// An unboxed number. `boxed`: the object it came from, reused when not null (identity of NaN).
     Number { flavour: Flavour, value: Value, boxed: Option<(Value, Own)> },
-    /// `None`, `True`, a literal …
+    /// The object `None`.
+    None,
+    /// Another object that lives as long as the function.
     Const(ConstId),
     /// Depends on an `I1`: then-slot when true.
     Either { cond: Value, then: Box<Slot>, els: Box<Slot> },
@@ -72,7 +74,7 @@ impl Slot {
     /// Calls `f` on every value in the order in which native code spills them (depth first, as declared).
     pub fn each_value(&self, f: &mut dyn FnMut(Value)) {
         match self {
-            Slot::Empty | Slot::Const(_) => {}
+            Slot::Empty | Slot::None | Slot::Const(_) => {}
             Slot::Obj(v, _) => f(*v),
             Slot::Number { value, boxed, .. } => {
                 f(*value);

@@ -6,6 +6,7 @@ CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/overdrive" # build caches live outside th
 STATE="$ROOT/.make"                               # stamps: what was installed and built for this clone
 PYTHONS="3.11 3.12 3.13"
 FIRST_PYTHON="3.11"
+LOCKED="${CI:+--locked}" # a new dependency may write Cargo.lock on a desk, never in CI
 LLVM_PREFIX="${LLVM_SYS_221_PREFIX:-/usr/lib/llvm-22}"
 
 mkdir -p "$STATE" "$CACHE"

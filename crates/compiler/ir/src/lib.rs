@@ -4,7 +4,15 @@
 //! which CPython takes over. Knows no CPython: objects are opaque references, operations on them are named entries of
 //! the object table.
 
+#![forbid(unsafe_code)]
+
 pub mod entities;
+pub mod inst;
 pub mod exit;
 pub mod function;
-pub mod inst;
+pub mod names;
+pub mod print;
+mod lex;
+pub mod parse;
+pub mod dominators;
+pub mod verify;

@@ -3,6 +3,8 @@
 //! Depends on nothing, so every crate may use it. Holds data and names, no behaviour worth a test of its own beyond
 //! consistency.
 
+#![forbid(unsafe_code)]
+
 pub mod flavour;
 pub mod layout;
 pub mod table;

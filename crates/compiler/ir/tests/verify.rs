@@ -63,9 +63,7 @@ fn shape() {
 
 #[test]
 fn values() {
-    check(
-        "b0(v0: obj): return v1",
-        &["b0, instruction 0: v1 is not defined","]);
+    check("b0(v0: obj): return v1", &["b0, instruction 0: v1 is not defined"]);
     check(
         "b0(v0: obj): v1 = not v2 v2 = bconst true return v0",
         &["b0, instruction 0: v2 is not defined on every way here"],

@@ -66,3 +66,10 @@ def test_every_decision_is_listed():
     index = (ROOT / "docs/adr/README.md").read_text()
     missing = [page.name for page in (ROOT / "docs/adr").glob("[0-9]*.md") if page.name not in index]
     assert not missing
+
+
+def test_no_environment_variable_but_overdrive_steers_the_engine():
+    for path in tracked(".rs"):
+        if "src" in path.relative_to(ROOT).parts:
+            for argument in re.findall(r"\benv::var(?:_os)?\(([^)]*)\)", path.read_text()):
+                assert argument == '"OVERDRIVE"', f"{path.relative_to(ROOT)} reads {argument}"

@@ -19,13 +19,14 @@ die() {
     exit 1
 }
 
-# The newest CPython X.Y of pyenv, else the one on PATH (a pyenv shim that leads nowhere does not count).
+# The newest CPython X.Y of pyenv, else the one on PATH. It must be able to make a virtual environment (a
+# pyenv shim that leads nowhere is not, nor is Debian's own without python3.11-venv).
 find_python() { # X.Y
     local version="$1" candidate
     for candidate in $(ls -d "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python 2>/dev/null | sort -rV) \
         "$(command -v "python$version" || true)"; do
         [ -n "$candidate" ] || continue
-        "$candidate" -c 'import sys; print(sys.executable)' 2>/dev/null && return 0
+        "$candidate" -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null && return 0
     done
     return 1
 }

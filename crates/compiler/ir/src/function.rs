@@ -16,6 +16,9 @@ pub enum ConstRef {
     None,
     True,
     False,
+    /// NumPy's two bools.
+    NpTrue,
+    NpFalse,
     /// `co_consts[n]`.
     CodeConst(u32),
     /// `co_names[n]`, interned.

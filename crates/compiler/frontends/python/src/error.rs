@@ -58,6 +58,11 @@ pub enum BytecodeError {
         /// The instruction.
         offset: Offset,
     },
+    /// An instruction pushes more than `co_stacksize` reserves.
+    StackOverflow {
+        /// The instruction.
+        offset: Offset,
+    },
     /// An instruction takes more entries than the stack has.
     StackUnderflow {
         /// The instruction.
@@ -88,6 +93,9 @@ impl fmt::Display for BytecodeError {
             }
             BytecodeError::BrokenCallPair { offset } => {
                 write!(f, "the callable and its receiver are separated at offset {offset}")
+            }
+            BytecodeError::StackOverflow { offset } => {
+                write!(f, "the instruction at offset {offset} pushes more than the code object reserves")
             }
             BytecodeError::StackUnderflow { offset } => {
                 write!(f, "the instruction at offset {offset} takes more than the stack holds")

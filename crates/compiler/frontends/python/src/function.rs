@@ -38,7 +38,7 @@ impl Function {
     pub fn analyse(code: Arc<CodeObject>) -> Result<Function, BytecodeError> {
         let instrs = normalise(&code)?;
         let cfg = Cfg::build(&code, &instrs)?;
-        let stacks = Stacks::compute(&instrs, &cfg)?;
+        let stacks = Stacks::compute(&code, &instrs, &cfg)?;
         let loops = Loops::find(&cfg);
         let locals = Locals::compute(&code, &instrs, &cfg, &stacks);
         Ok(Function { code, instrs, cfg, stacks, loops, locals })

@@ -9,7 +9,8 @@ use crate::code::{CodeObject, PyVersion};
 use crate::decode::{RawInstr, UNIT, decode};
 use crate::error::BytecodeError;
 use crate::op::{
-    BinaryKind, CompareKind, ConstIdx, Conversion, Instr, JumpIf, LocalIdx, NameIdx, Offset, Op, UnaryKind,
+    BinaryKind, CompareKind, ConstIdx, Conversion, GlobalNull, Instr, JumpIf, LocalIdx, NameIdx, Offset, Op,
+    UnaryKind,
 };
 use crate::opcodes::{self, Opcode};
 use crate::tables;
@@ -115,7 +116,9 @@ fn translate_one(code: &CodeObject, raw: RawInstr) -> Result<Ops, BytecodeError>
         Opcode::ReturnConst => {
             return Ok([Some(Op::LoadConst(const_idx(code, raw)?)), Some(Op::ReturnValue)]);
         }
-        Opcode::LoadGlobal => Op::LoadGlobal { name: name(arg >> 1)?, push_null: arg & 1 != 0 },
+        Opcode::LoadGlobal => {
+            Op::LoadGlobal { name: name(arg >> 1)?, null: global_null(version, arg & 1 != 0) }
+        }
         Opcode::StoreGlobal => Op::StoreGlobal(name(arg)?),
         Opcode::DeleteGlobal => Op::DeleteGlobal(name(arg)?),
         Opcode::LoadName => Op::LoadName(name(arg)?),
@@ -185,8 +188,8 @@ fn translate_one(code: &CodeObject, raw: RawInstr) -> Result<Ops, BytecodeError>
         // 3.12 skips END_FOR when the iterator is exhausted, 3.13 also POP_TOP.
         Opcode::ForIter => match version {
             PyVersion::V311 => Op::ForIter { end: forward()? },
-            PyVersion::V312 => Op::ForIter { end: forward()? + UNIT },
-            PyVersion::V313 => Op::ForIter { end: forward()? + 2 * UNIT },
+            PyVersion::V312 => Op::ForIter { end: forward()?.saturating_add(UNIT) },
+            PyVersion::V313 => Op::ForIter { end: forward()?.saturating_add(2 * UNIT) },
         },
         Opcode::EndFor => Op::EndFor(match version {
             PyVersion::V311 | PyVersion::V312 => 2,
@@ -310,6 +313,14 @@ fn load_fast(code: &CodeObject, raw: RawInstr, local: u32) -> Result<Op, Bytecod
     } else {
         Op::LoadFast { local, check: code.version == PyVersion::V311 }
     })
+}
+
+fn global_null(version: PyVersion, pushed: bool) -> GlobalNull {
+    match version {
+        _ if !pushed => GlobalNull::Absent,
+        PyVersion::V311 | PyVersion::V312 => GlobalNull::Below,
+        PyVersion::V313 => GlobalNull::Above,
+    }
 }
 
 fn jump_target(raw: RawInstr, forward: bool) -> Result<Offset, BytecodeError> {

@@ -2,10 +2,9 @@
 //!
 //! Each `Instr` says where an exit re-enters (`offset`), where the frame stands
 //! while the operation runs (`op_offset`) and what happens (`op`). The stack is
-//! CPython's own, entry by entry, with one exception, the *call pair*: what
-//! `LoadMethod`, `LoadGlobal { push_null: true }` and `LoadSuperAttr { method:
-//! true }` push is always `[callable, self-or-NULL]`, as in 3.13; see
-//! `stack::real_entries` for the order of each version.
+//! CPython's own, entry by entry, with one exception, the *method pair*: what
+//! `LoadMethod` and `LoadSuperAttr { method: true }` push is always `[callable,
+//! self or NULL]`, as in 3.13; `stack::real_entries` gives the version's order.
 //! In the comments stacks are written bottom to top.
 
 /// Index into `CodeObject::localsplus`.
@@ -113,6 +112,17 @@ pub enum CompareKind {
     Ge,
 }
 
+/// Where `LoadGlobal` pushes a NULL, besides the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GlobalNull {
+    /// `[value]`
+    Absent,
+    /// `[NULL, value]`: 3.11 and 3.12.
+    Below,
+    /// `[value, NULL]`: 3.13.
+    Above,
+}
+
 /// What a conditional jump tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JumpIf {
@@ -176,10 +186,11 @@ pub enum Op {
     StoreDeref(LocalIdx),
     DeleteDeref(LocalIdx),
     LoadConst(ConstIdx),
-    /// `[] -> [value]`, with `push_null` `[] -> [value, NULL]` (a call pair).
+    /// `[] -> [value]`, and a NULL for a call at the place that `null` names.
+    /// Below, the value need not be what is called: `LoadAttr` may follow.
     LoadGlobal {
         name: NameIdx,
-        push_null: bool,
+        null: GlobalNull,
     },
     StoreGlobal(NameIdx),
     DeleteGlobal(NameIdx),
@@ -198,14 +209,14 @@ pub enum Op {
     // --- attributes and items ---
     /// `[owner] -> [value]`
     LoadAttr(NameIdx),
-    /// `[owner] -> [callable, self or NULL]` (a call pair): the unbound
+    /// `[owner] -> [callable, self or NULL]` (a method pair): the unbound
     /// function and `owner`, or the attribute's value and NULL.
     LoadMethod(NameIdx),
     /// `[value, owner] -> []`
     StoreAttr(NameIdx),
     /// `[owner] -> []`
     DeleteAttr(NameIdx),
-    /// `[global super, class, self] -> [value]`, with `method` a call pair.
+    /// `[global super, class, self] -> [value]`, with `method` a method pair.
     /// `two_args`: written `super(class, self)` rather than `super()`.
     LoadSuperAttr {
         name: NameIdx,

@@ -7,9 +7,9 @@
 //! paths that disagree are an error, never a guess.
 
 use crate::cfg::Cfg;
-use crate::code::PyVersion;
+use crate::code::{CodeObject, PyVersion};
 use crate::error::BytecodeError;
-use crate::op::{Instr, LocalIdx, Op};
+use crate::op::{GlobalNull, Instr, LocalIdx, Op};
 
 /// Entries that an operation removes from the top, then entries it adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Op {
             Op::LoadConst(_) | Op::LoadName(_) | Op::LoadLocals => (0, 1),
             Op::StoreFast(_) | Op::StoreDeref(_) | Op::StoreGlobal(_) | Op::StoreName(_) => (1, 0),
             Op::DeleteFast(_) | Op::DeleteDeref(_) | Op::DeleteGlobal(_) | Op::DeleteName(_) => (0, 0),
-            Op::LoadGlobal { push_null, .. } => (0, 1 + u32::from(push_null)),
+            Op::LoadGlobal { null, .. } => (0, 1 + u32::from(null != GlobalNull::Absent)),
             Op::LoadFromDictOrDeref(_) | Op::LoadFromDictOrGlobals(_) => (1, 1),
 
             Op::LoadAttr(_) => (1, 1),
@@ -155,17 +155,13 @@ impl Op {
 pub enum SlotKind {
     /// A reference, never NULL.
     Value,
-    /// NULL, from `PushNull`.
+    /// NULL, from `PushNull` or `LoadGlobal`.
     Null,
     /// Lower half of the pair that `LoadMethod` pushed: what to call. The upper
     /// half, `SelfOrNull`, stands right above.
     Callable,
     /// Upper half: the receiver, or NULL.
     SelfOrNull,
-    /// Lower half of the pair that `LoadGlobal { push_null }` pushed.
-    GlobalCallable,
-    /// Upper half of that pair: NULL.
-    GlobalNull,
     /// What `LoadFastAndClear` took from a local: its value, its cell or NULL.
     /// `at` is the index of that instruction.
     Saved {
@@ -215,9 +211,6 @@ pub fn real_entries(version: PyVersion, shape: &[SlotKind]) -> Vec<RealEntry> {
         let at = at as u32;
         match kind {
             SlotKind::Null => RealEntry::Null,
-            SlotKind::GlobalNull if !null_below => RealEntry::Null,
-            SlotKind::GlobalCallable if null_below => RealEntry::Null,
-            SlotKind::GlobalNull => RealEntry::Slot(at - 1),
             SlotKind::Callable if null_below => RealEntry::PairLow { callable: at },
             SlotKind::SelfOrNull if null_below => RealEntry::PairHigh { callable: at - 1 },
             _ => RealEntry::Slot(at),
@@ -240,8 +233,10 @@ impl Stacks {
     /// Follows all paths, exceptional ones included.
     ///
     /// # Errors
-    /// `StackMismatch`, `StackUnderflow`, `BrokenCallPair`.
-    pub fn compute(instrs: &[Instr], cfg: &Cfg) -> Result<Stacks, BytecodeError> {
+    /// `StackMismatch`, `StackUnderflow`, `StackOverflow`, `BrokenCallPair`.
+    pub fn compute(code: &CodeObject, instrs: &[Instr], cfg: &Cfg) -> Result<Stacks, BytecodeError> {
+        // One more than CPython reserves, for the inside of RETURN_CONST.
+        let limit = code.stack_size as usize + 1;
         let mut at_entry: Vec<Option<Shape>> = vec![None; cfg.blocks.len()];
         let mut stacks = Stacks { before: vec![None; instrs.len()], max_depth: 0 };
         let mut pending = vec![];
@@ -261,7 +256,10 @@ impl Stacks {
             };
             for idx in block.instrs() {
                 let instr = &instrs[idx];
-                stacks.max_depth = stacks.max_depth.max(shape.len() as u32);
+                // Within a split instruction CPython's stack may not be as deep.
+                if instr.is_reentrant() {
+                    stacks.max_depth = stacks.max_depth.max(shape.len() as u32);
+                }
                 stacks.before[idx] = Some(shape.clone());
                 if let Some(handler) = block.handler
                     && instr.op.can_raise()
@@ -279,10 +277,10 @@ impl Stacks {
                     && idx + 1 == block.end
                 {
                     let mut taken = shape.clone();
-                    apply(instr, idx, Branch::Taken, &mut taken)?;
+                    apply(instr, idx, Branch::Taken, limit, &mut taken)?;
                     flow(target, taken)?;
                 }
-                apply(instr, idx, Branch::Next, &mut shape)?;
+                apply(instr, idx, Branch::Next, limit, &mut shape)?;
             }
             stacks.max_depth = stacks.max_depth.max(shape.len() as u32);
             if let Some(next) = block.next {
@@ -298,38 +296,30 @@ impl Stacks {
     }
 }
 
-/// Joins a path's stack into what is known. True if that changed anything.
+/// Compares a path's stack with what is known. True if nothing was known.
 fn merge(known: &mut Option<Shape>, shape: Shape, offset: u32) -> Result<bool, BytecodeError> {
-    let Some(known) = known else {
-        *known = Some(shape);
-        return Ok(true);
-    };
-    if known.len() != shape.len() {
-        let (first, second) = (known.len() as u32, shape.len() as u32);
-        return Err(BytecodeError::StackMismatch { offset, first, second });
+    match known {
+        None => {
+            *known = Some(shape);
+            Ok(true)
+        }
+        Some(known) if *known == shape => Ok(false),
+        Some(known) if known.len() == shape.len() => Err(BytecodeError::BrokenCallPair { offset }),
+        Some(known) => {
+            let (first, second) = (known.len() as u32, shape.len() as u32);
+            Err(BytecodeError::StackMismatch { offset, first, second })
+        }
     }
-    let mut changed = false;
-    for (known, new) in known.iter_mut().zip(shape) {
-        let joined = match (*known, new) {
-            (same, new) if same == new => same,
-            // A global's pair is a method pair whose receiver is NULL.
-            (
-                SlotKind::Callable | SlotKind::GlobalCallable,
-                SlotKind::Callable | SlotKind::GlobalCallable,
-            ) => SlotKind::Callable,
-            (SlotKind::SelfOrNull | SlotKind::GlobalNull, SlotKind::SelfOrNull | SlotKind::GlobalNull) => {
-                SlotKind::SelfOrNull
-            }
-            _ => return Err(BytecodeError::BrokenCallPair { offset }),
-        };
-        changed |= joined != *known;
-        *known = joined;
-    }
-    Ok(changed)
 }
 
 /// The stack behind an instruction.
-fn apply(instr: &Instr, idx: usize, branch: Branch, shape: &mut Shape) -> Result<(), BytecodeError> {
+fn apply(
+    instr: &Instr,
+    idx: usize,
+    branch: Branch,
+    limit: usize,
+    shape: &mut Shape,
+) -> Result<(), BytecodeError> {
     let effect = instr.op.effect(branch);
     let underflow = BytecodeError::StackUnderflow { offset: instr.op_offset };
     let broken = BytecodeError::BrokenCallPair { offset: instr.op_offset };
@@ -337,6 +327,9 @@ fn apply(instr: &Instr, idx: usize, branch: Branch, shape: &mut Shape) -> Result
     let needed = u64::from(effect.pops) + u64::from(instr.op.peeks());
     if needed > depth as u64 {
         return Err(underflow);
+    }
+    if depth - effect.pops as usize + effect.pushes as usize > limit {
+        return Err(BytecodeError::StackOverflow { offset: instr.op_offset });
     }
     match instr.op {
         Op::Copy(n) => {
@@ -357,15 +350,17 @@ fn apply(instr: &Instr, idx: usize, branch: Branch, shape: &mut Shape) -> Result
             let kept = depth - effect.pops as usize;
             let is_call = matches!(instr.op, Op::Call { .. } | Op::CallFunctionEx { .. });
             // Half a pair cannot be rebuilt; only calls take pairs, and whole ones.
-            if !is_call && shape[kept..].iter().any(|kind| kind.is_pair()) {
+            let for_calls = |kind: &SlotKind| kind.is_pair() || *kind == SlotKind::Null;
+            if !is_call && shape[kept..].iter().any(for_calls) {
                 return Err(broken);
             }
             shape.truncate(kept);
             let pushed = kept + effect.pushes as usize;
             match instr.op {
                 Op::PushNull => shape.push(SlotKind::Null),
-                Op::LoadGlobal { push_null: true, .. } => {
-                    shape.extend([SlotKind::GlobalCallable, SlotKind::GlobalNull]);
+                Op::LoadGlobal { null: GlobalNull::Below, .. } => shape.push(SlotKind::Null),
+                Op::LoadGlobal { null: GlobalNull::Above, .. } => {
+                    shape.extend([SlotKind::Value, SlotKind::Null]);
                 }
                 Op::LoadMethod(_) | Op::LoadSuperAttr { method: true, .. } => {
                     shape.extend([SlotKind::Callable, SlotKind::SelfOrNull]);
@@ -384,9 +379,7 @@ impl SlotKind {
     /// Part of a pair that must stay adjacent.
     pub fn is_pair(self) -> bool {
         match self {
-            SlotKind::Callable | SlotKind::SelfOrNull | SlotKind::GlobalCallable | SlotKind::GlobalNull => {
-                true
-            }
+            SlotKind::Callable | SlotKind::SelfOrNull => true,
             SlotKind::Value
             | SlotKind::Null
             | SlotKind::Saved { .. }
@@ -402,12 +395,8 @@ impl SlotKind {
     /// Whether the entry can be NULL.
     pub fn may_be_null(self) -> bool {
         match self {
-            SlotKind::Null | SlotKind::SelfOrNull | SlotKind::GlobalNull | SlotKind::Saved { .. } => true,
-            SlotKind::Value
-            | SlotKind::Callable
-            | SlotKind::GlobalCallable
-            | SlotKind::PreviousException
-            | SlotKind::Lasti => false,
+            SlotKind::Null | SlotKind::SelfOrNull | SlotKind::Saved { .. } => true,
+            SlotKind::Value | SlotKind::Callable | SlotKind::PreviousException | SlotKind::Lasti => false,
         }
     }
 }

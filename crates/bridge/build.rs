@@ -32,7 +32,7 @@ fn link_statically() {
     for name in ARCHIVES {
         match find_archive(name) {
             Some(path) => symlink(path, archives.join(name)).expect("the directory was made above"),
-            None => println!("cargo::warning={name} is not installed: the extension will need the shared one"),
+            None => println!("cargo::warning={name} is not installed, the shared one will be needed"),
         }
     }
     println!("cargo::rustc-link-search=native={}", archives.display());

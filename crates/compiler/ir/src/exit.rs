@@ -26,6 +26,8 @@ pub struct Exit {
     pub kind: ExitKind,
     /// Bytecode offset (of the instruction's first prefix).
     pub offset: u32,
+    /// Bytecode offset of the operation whose check this is (differs from `offset` when CPython goes on behind it).
+    pub origin: u32,
     /// One per fast local (cells and free variables included), in slot order.
     pub locals: Vec<Slot>,
     /// Evaluation stack, bottom first, in the order of the running CPython version.

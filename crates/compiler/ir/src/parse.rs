@@ -107,7 +107,7 @@ impl Parser<'_> {
         let id = self.lexer.id("const", "a constant")?;
         self.in_order(id, self.function.consts.len(), "constants")?;
         self.lexer.expect('=')?;
-        let what = "`none`, `true`, `false`, `globals`, `builtins`, `code_const`, `name` or `fact`";
+        let what = "`none`, `true`, `false`, `np.true`, `np.false`, `globals`, `builtins`, `code_const`, `name` or `fact`";
         let word = match self.lexer.peek() {
             Token::Word(w) => w.clone(),
             _ => return self.lexer.expected(what),
@@ -120,8 +120,12 @@ impl Parser<'_> {
         };
         let plain = match word.as_str() {
             "none" => Some(ConstRef::None),
+            "np_true" => Some(ConstRef::NpTrue),
+            "np_false" => Some(ConstRef::NpFalse),
             "true" => Some(ConstRef::True),
             "false" => Some(ConstRef::False),
+            "np.true" => Some(ConstRef::NpTrue),
+            "np.false" => Some(ConstRef::NpFalse),
             "globals" => Some(ConstRef::Globals),
             "builtins" => Some(ConstRef::Builtins),
             _ => None,
@@ -144,10 +148,12 @@ impl Parser<'_> {
         self.lexer.expect('=')?;
         let kind = self.lexer.read("`resume`, `raise` or `entry`", ExitKind::from_word)?;
         let offset = self.lexer.number("a bytecode offset")?;
+        let origin =
+            if self.lexer.eat_word("from")? { self.lexer.number("a bytecode offset")? } else { offset };
         let locals = self.slots()?;
         let stack = self.slots()?;
         let reason = self.lexer.string("the exit's reason in quotes")?;
-        self.function.exits.push(Exit { kind, offset, locals, stack, reason });
+        self.function.exits.push(Exit { kind, offset, origin, locals, stack, reason });
         Ok(())
     }
 

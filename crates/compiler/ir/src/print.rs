@@ -80,6 +80,10 @@ impl Display for ConstRef {
             ConstRef::None => write!(f, "none"),
             ConstRef::True => write!(f, "true"),
             ConstRef::False => write!(f, "false"),
+            ConstRef::NpTrue => write!(f, "np.true"),
+            ConstRef::NpFalse => write!(f, "np.false"),
+            ConstRef::NpTrue => write!(f, "np_true"),
+            ConstRef::NpFalse => write!(f, "np_false"),
             ConstRef::CodeConst(n) => write!(f, "code_const {n}"),
             ConstRef::Name(n) => write!(f, "name {n}"),
             ConstRef::Globals => write!(f, "globals"),
@@ -91,8 +95,11 @@ impl Display for ConstRef {
 
 impl Display for Exit {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (kind, offset) = (self.kind.word(), self.offset);
-        write!(f, "{kind} {offset} [{}] [{}] {}", List(&self.locals), List(&self.stack), Quoted(&self.reason))
+        write!(f, "{} {}", self.kind.word(), self.offset)?;
+        if self.origin != self.offset {
+            write!(f, " from {}", self.origin)?;
+        }
+        write!(f, " [{}] [{}] {}", List(&self.locals), List(&self.stack), Quoted(&self.reason))
     }
 }
 

@@ -16,3 +16,4 @@ mod lex;
 pub mod parse;
 pub mod dominators;
 pub mod verify;
+pub mod interpret;

@@ -107,7 +107,7 @@ impl Parser<'_> {
         let id = self.lexer.id("const", "a constant")?;
         self.in_order(id, self.function.consts.len(), "constants")?;
         self.lexer.expect('=')?;
-        let what = "`none`, `true`, `false`, `np.true`, `np.false`, `globals`, `builtins`, `code_const`, `name` or `fact`";
+        let what = "`none`, `true`, `false`, `np_true`, `np_false`, `globals`, `builtins`, `code_const`, `name` or `fact`";
         let word = match self.lexer.peek() {
             Token::Word(w) => w.clone(),
             _ => return self.lexer.expected(what),
@@ -124,8 +124,6 @@ impl Parser<'_> {
             "np_false" => Some(ConstRef::NpFalse),
             "true" => Some(ConstRef::True),
             "false" => Some(ConstRef::False),
-            "np.true" => Some(ConstRef::NpTrue),
-            "np.false" => Some(ConstRef::NpFalse),
             "globals" => Some(ConstRef::Globals),
             "builtins" => Some(ConstRef::Builtins),
             _ => None,

@@ -80,8 +80,6 @@ impl Display for ConstRef {
             ConstRef::None => write!(f, "none"),
             ConstRef::True => write!(f, "true"),
             ConstRef::False => write!(f, "false"),
-            ConstRef::NpTrue => write!(f, "np.true"),
-            ConstRef::NpFalse => write!(f, "np.false"),
             ConstRef::NpTrue => write!(f, "np_true"),
             ConstRef::NpFalse => write!(f, "np_false"),
             ConstRef::CodeConst(n) => write!(f, "code_const {n}"),

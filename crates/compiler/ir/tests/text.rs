@@ -12,9 +12,11 @@ const4 = name 0
 const5 = globals
 const6 = builtins
 const7 = fact 9
+const8 = np_true
+const9 = np_false
 exit0 = entry 0 [borrow v0, borrow v1] [] "not an int"
 exit1 = resume 12 [own v2, number float v8 boxed borrow v1] [empty, none, const3, either(v4, borrow v0, empty)] "line\nbreak"
-exit2 = resume 14 [tuple(borrow v0, number int v3), range(v3, v3, v3)] [seq_iter(borrow v0, v3), enumerate(v3, seq_iter(borrow v1, v3)), zip(empty, borrow v1)] ""
+exit2 = resume 14 from 10 [tuple(borrow v0, number int v3), range(v3, v3, v3)] [seq_iter(borrow v0, v3), enumerate(v3, seq_iter(borrow v1, v3)), zip(empty, borrow v1)] ""
 exit3 = raise 16 [own v2, borrow v1] [] "raised"
 b0(v0: obj, v1: obj) at 4:
     v4 = type_is v0, np.float64

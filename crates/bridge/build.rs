@@ -14,6 +14,7 @@ const ARCHIVES: [&str; 5] = ["libstdc++.a", "libzstd.a", "libz.a", "libxml2.a", 
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    pyo3_build_config::use_pyo3_cfgs();
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("linux") => link_statically(),
         Ok(other) => println!("cargo::warning=libraries of LLVM stay shared: untried on {other}"),

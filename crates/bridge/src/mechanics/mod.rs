@@ -1,0 +1,50 @@
+//! How compiled code lives inside CPython: stubs, exits, in-place entry of loops, polls, recursion.
+//!
+//! In: code objects and a [`Body`] (compiled code, or nothing at all for null promotion). Out: functions that behave
+//! exactly as before and run the body. Must not know: IR, code generation, when a function is worth promoting.
+//!
+//! The parts, in the order of a call:
+//! * `stub::{refusal, frame_reader, build, swap, unswap, original_of, native_of, replace_constant}`: the stub code
+//!   object in front of the original bytecode, and putting it in place.
+//! * [`Body::call`] with an [`Activation`]: the frame (`frame`, `locals`, `code_units`, `position`, `eval_breaker`).
+//!   Arguments lie in the frame's first slots. `set_position(offset)` before anything that can run Python.
+//! * Results of `call`: an owned object; null with an exception set (raised at the stored position, outside any
+//!   handler); null with nothing done ("run the original from the start"); or the frame was *left*:
+//! * [`Activation::leave`]`(offset, locals, stack, Exit::{Reexecute, Raise})`: CPython goes on in the same frame at that
+//!   offset with that state. No new frame, no C stack, no counter: `sys._getframe`, tracebacks, tracers and recursion
+//!   depth see one ordinary frame. Entries are owned references, null, or [`KEEP`] ("the slot has it already").
+//! * [`Body::enter_loop`]: the same for a frame that already runs, at a loop head; armed by `osr::arm`/`disarm`.
+//! * [`Resumer`]: the same without any frame (a native function called directly): makes one and leaves into it.
+//! * [`poll`], [`stack_low`](stack::stack_low): signals, thread switches; C stack.
+//! * `selftest`: what must hold before any of it is used.
+//!
+//! Offsets are in bytes of the original code, as in `dis`; positions in frames are in units of two bytes.
+
+use pyo3::prelude::*;
+
+pub mod activation;
+pub mod bytecode;
+pub mod frame;
+pub mod gil_cell;
+pub mod layout;
+pub mod native;
+pub mod null;
+pub mod osr;
+pub mod stack;
+pub mod stub;
+pub mod trampoline;
+
+pub use activation::{Activation, EnteredBy, Exit, KEEP};
+pub use native::{Body, LoopOutcome};
+
+/// Adds what Python sees of the mechanics to `_core`.
+///
+/// # Errors
+/// What creating types raises.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    native::prepare(module.py())?;
+    trampoline::prepare(module.py())?;
+    module.add_function(wrap_pyfunction!(null::null_promote, module)?)?;
+    module.add_function(wrap_pyfunction!(null::null_demote, module)?)?;
+    Ok(())
+}

@@ -17,3 +17,5 @@ pub mod loops;
 pub mod locals;
 pub mod function;
 pub mod error;
+pub mod facts;
+pub mod translate;

@@ -1,0 +1,387 @@
+//! Edges and merges: in which order blocks are translated, and how values cross from one to the next.
+//!
+//! In: states at the ends of edges. Out: block parameters in the least common shape, and the conversions on each edge.
+//! Either-values are split here too: an instruction that needs to know which alternative it has runs once for each.
+
+use std::collections::HashSet;
+
+use overdrive_base::flavour::Ty;
+use overdrive_ir::entities::{Block, Value};
+use overdrive_ir::inst::{Inst, Terminator};
+
+use crate::cfg::Cfg;
+use crate::facts::Refusal;
+use crate::op::LocalIdx;
+use crate::translate::emit::{Edge, State, Tx};
+use crate::translate::shape::{At, Hold, Shape, from_params, join, param_types, shape_of};
+use crate::translate::value::{Boxed, Num, Own, Val};
+use crate::translate::{Step, Stop};
+
+/// Blocks in the order of translation.
+pub(crate) struct Order {
+    pub(crate) blocks: Vec<usize>,
+    /// Targets of edges that go back in this order.
+    pub(crate) retreating: HashSet<usize>,
+}
+
+/// Reverse postorder of ordinary flow from a block: a running loop may be entered anywhere.
+pub(crate) fn order_from(cfg: &Cfg, root: usize) -> Order {
+    let mut seen = vec![false; cfg.blocks.len()];
+    let mut post = Vec::new();
+    let mut path = vec![(root, 0usize)];
+    seen[root] = true;
+    while let Some((block, done)) = path.last_mut() {
+        let b = *block;
+        let succ = [cfg.blocks[b].taken, cfg.blocks[b].next].get(*done).copied();
+        *done += 1;
+        match succ {
+            None => {
+                post.push(b);
+                path.pop();
+            }
+            Some(Some(to)) if !seen[to] => {
+                seen[to] = true;
+                path.push((to, 0));
+            }
+            Some(_) => {}
+        }
+    }
+    post.reverse();
+    let mut place = vec![usize::MAX; cfg.blocks.len()];
+    for (i, b) in post.iter().enumerate() {
+        place[*b] = i;
+    }
+    let mut retreating = HashSet::new();
+    for b in &post {
+        for s in cfg.blocks[*b].succs() {
+            if place[s] <= place[*b] {
+                retreating.insert(s);
+            }
+        }
+    }
+    Order { blocks: post, retreating }
+}
+
+impl Tx<'_> {
+    /// Ends the open IR block with a jump to a bytecode block, in the current state.
+    pub(crate) fn edge_to(&mut self, target: usize) -> Step {
+        let Some(block) = self.cur.take() else { return Ok(()) };
+        let state = std::mem::take(&mut self.st);
+        self.add_edge(target, Edge { block, state })
+    }
+
+    pub(crate) fn add_edge(&mut self, target: usize, edge: Edge) -> Step {
+        if let Some((header, shape)) = self.entered.get(&target).cloned() {
+            return self.back_edge(target, edge, header, &shape);
+        }
+        self.pending.entry(target).or_default().push(edge);
+        Ok(())
+    }
+
+    /// A conditional jump: each side gets a block of its own, so that conversions have a place.
+    pub(crate) fn branch_to(&mut self, cond: Value, then: usize, els: usize) -> Step {
+        let (t, e) = (self.ir.add_block(), self.ir.add_block());
+        self.terminate(Terminator::Branch { cond, then: (t, vec![]), els: (e, vec![]) });
+        let state = std::mem::take(&mut self.st);
+        self.add_edge(then, Edge { block: t, state: state.clone() })?;
+        self.add_edge(els, Edge { block: e, state })
+    }
+
+    fn shapes(&self, target: usize, state: &State, at: At) -> Vec<Shape> {
+        let first = self.f.cfg.blocks[target].first;
+        let locals = state.locals.iter().enumerate().map(|(i, v)| {
+            let live = self.f.locals.is_live(first, LocalIdx(i as u32));
+            shape_of(v, live, at)
+        });
+        // A reference held by a local or a container does not survive a merge on the stack.
+        let stack = state.stack.iter().map(|v| shape_of(v, true, at));
+        locals.chain(stack).collect()
+    }
+
+    fn join_all(&self, a: &[Shape], b: &[Shape]) -> Step<Vec<Shape>> {
+        if a.len() != b.len() {
+            return Err(self.refused("paths disagree about the stack"));
+        }
+        a.iter()
+            .zip(b)
+            .map(|(x, y)| join(x, y).ok_or_else(|| self.refused("one loop runs over iterators of different kinds")))
+            .collect()
+    }
+
+    pub(crate) fn refused(&self, why: &str) -> Stop {
+        Stop::Refused(Refusal { line: self.ins().position.line, why: why.to_owned() })
+    }
+
+    /// Opens a bytecode block: merges what leads to it. False if nothing does.
+    pub(crate) fn begin_block(&mut self, target: usize) -> Step<bool> {
+        let Some(edges) = self.pending.remove(&target) else { return Ok(false) };
+        self.idx = self.f.cfg.blocks[target].first;
+        let is_header = self.is_header(target);
+        if edges.len() == 1 && !is_header {
+            for Edge { block, state } in edges {
+                self.cur = Some(block);
+                self.st = state;
+            }
+            return Ok(true);
+        }
+        let at = if is_header { At::Header } else { At::Merge };
+        let mut shape: Option<Vec<Shape>> = if is_header { self.headers.get(&target).cloned() } else { None };
+        for edge in &edges {
+            let incoming = self.shapes(target, &edge.state, at);
+            shape = Some(match shape {
+                None => incoming,
+                Some(known) => self.join_all(&known, &incoming)?,
+            });
+        }
+        let shape = shape.unwrap_or_default();
+        let n_locals = self.f.code.localsplus.len();
+        let block = self.ir.add_block();
+        self.ir.blocks[block.index()].offset = Some(self.ins().offset);
+        let mut types = Vec::new();
+        shape.iter().for_each(|s| param_types(s, &mut types));
+        let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
+        let same_epoch = edges.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch) && !is_header;
+        let epoch = match edges.first() {
+            Some(e) if same_epoch => e.state.epoch,
+            _ => self.new_epoch(),
+        };
+        for edge in edges {
+            self.pass(edge, block, &shape)?;
+        }
+        let mut params = params.into_iter();
+        let mut vals = Vec::with_capacity(shape.len());
+        for s in &shape {
+            vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
+        }
+        let stack = vals.split_off(n_locals);
+        self.st = State { locals: vals, stack, epoch };
+        self.cur = Some(block);
+        if is_header {
+            self.headers.insert(target, shape.clone());
+            self.entered.insert(target, (block, shape));
+        }
+        Ok(true)
+    }
+
+    fn back_edge(&mut self, target: usize, edge: Edge, header: Block, shape: &[Shape]) -> Step {
+        let incoming = self.shapes(target, &edge.state, At::Header);
+        let wide = self.join_all(shape, &incoming)?;
+        if wide != shape {
+            self.headers.insert(target, wide);
+            return Err(Stop::Again);
+        }
+        self.pass(edge, header, shape)
+    }
+
+    /// Converts an edge's state to the target's shape and jumps.
+    fn pass(&mut self, edge: Edge, target: Block, shape: &[Shape]) -> Step {
+        let saved = (self.cur.take(), std::mem::take(&mut self.st));
+        self.cur = Some(edge.block);
+        self.st = edge.state;
+        let mut args = Vec::new();
+        let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
+        for (val, s) in vals.into_iter().zip(shape) {
+            self.coerce(val, s, &mut args)?;
+        }
+        self.terminate(Terminator::Jump(target, args));
+        (self.cur, self.st) = saved;
+        Ok(())
+    }
+
+    fn hold(&mut self, v: Value, own: Own, hold: Hold) {
+        if hold == Hold::Owned && own != Own::Owned {
+            self.emit0(Inst::IncRef(v));
+        }
+    }
+
+    /// Emits the values that carry `val` in `shape`.
+    fn coerce(&mut self, val: Val, shape: &Shape, out: &mut Vec<Value>) -> Step {
+        match (val, shape) {
+            (val, Shape::Unset) => {
+                // Only numbers that nobody reads: their boxes, if owned, are released.
+                self.drop_val(val);
+            }
+            (Val::None, Shape::None) => {}
+            (Val::Num(n), Shape::Num { flavour, boxed }) if n.flavour == *flavour => self.coerce_num(n, *boxed, out),
+            (Val::Tuple(parts), Shape::Tuple(shapes)) | (Val::Zip(parts), Shape::Zip(shapes))
+                if parts.len() == shapes.len() =>
+            {
+                for (p, s) in parts.into_iter().zip(shapes) {
+                    self.coerce(p, s, out)?;
+                }
+            }
+            (
+                Val::RangeIter { next, stop, step, .. } | Val::Range { start: next, stop, step, .. },
+                Shape::RangeIter { .. },
+            ) => out.extend([next, stop, step]),
+            (Val::SeqIter { seq, pos }, Shape::SeqIter(s)) => {
+                self.hold(seq.v, seq.own, s.hold);
+                out.extend([seq.v, pos]);
+            }
+            (Val::Enumerate { count, iter }, Shape::Enumerate(s)) => {
+                out.push(count);
+                self.coerce(*iter, s, out)?;
+            }
+            (Val::Either { tag, a, b }, Shape::Either(sa, sb)) if fits(&a, sa) && fits(&b, sb) => {
+                out.push(tag);
+                self.coerce(*a, sa, out)?;
+                self.coerce(*b, sb, out)?;
+            }
+            (val, Shape::Either(sa, sb)) => {
+                if fits(&val, sa) {
+                    let tag = self.bconst(true);
+                    out.push(tag);
+                    self.coerce(val, sa, out)?;
+                    self.absent(sb, out);
+                } else if fits(&val, sb) {
+                    let tag = self.bconst(false);
+                    out.push(tag);
+                    self.absent(sa, out);
+                    self.coerce(val, sb, out)?;
+                } else {
+                    return Err(self.refused("paths disagree about a value"));
+                }
+            }
+            (Val::Unset, Shape::Obj(_)) => {
+                let v = self.null();
+                out.push(v);
+            }
+            (val, Shape::Obj(s)) => {
+                let o = self.to_obj(val);
+                self.hold(o.v, o.own, s.hold);
+                out.push(o.v);
+            }
+            _ => return Err(self.refused("paths disagree about a value")),
+        }
+        Ok(())
+    }
+
+    fn coerce_num(&mut self, n: Num, boxed: Option<Hold>, out: &mut Vec<Value>) {
+        out.push(n.v);
+        let Some(hold) = boxed else {
+            if let Some(Boxed { v, own: Own::Owned, .. }) = n.boxed {
+                self.emit0(Inst::DecRef { obj: v, pos: None });
+            }
+            return;
+        };
+        match n.boxed {
+            Some(b) => {
+                self.hold(b.v, b.own, hold);
+                out.push(b.v);
+            }
+            None => {
+                let v = self.null();
+                out.push(v);
+            }
+        }
+    }
+
+    /// Placeholders for the alternative that is not there.
+    fn absent(&mut self, shape: &Shape, out: &mut Vec<Value>) {
+        let mut types = Vec::new();
+        param_types(shape, &mut types);
+        for ty in types {
+            let v = match ty {
+                Ty::I1 => self.bconst(false),
+                Ty::I64 => self.iconst(0),
+                Ty::F64 => self.fconst(0.0),
+                Ty::F32 => self.emit(Inst::F32Const(0)),
+                Ty::Obj | Ty::Ptr => self.null(),
+            };
+            out.push(v);
+        }
+    }
+
+    /// Runs the current instruction once for each alternative of the entry `n` from the top, and merges what goes on.
+    pub(crate) fn split(&mut self, n: usize) -> Step {
+        let Some(entry) = self.peek_mut(n) else { return Ok(()) };
+        let Val::Either { tag, a, b } = std::mem::replace(entry, Val::Unset) else { return Ok(()) };
+        let (then, els) = (self.ir.add_block(), self.ir.add_block());
+        self.terminate(Terminator::Branch { cond: tag, then: (then, vec![]), els: (els, vec![]) });
+        let base = std::mem::take(&mut self.st);
+        let mut open: Vec<Edge> = Vec::new();
+        for (block, side) in [(then, *a), (els, *b)] {
+            self.cur = Some(block);
+            self.st = base.clone();
+            if let Some(entry) = self.peek_mut(n) {
+                *entry = side;
+            }
+            self.resnap();
+            self.op()?;
+            if let Some(block) = self.cur.take() {
+                open.push(Edge { block, state: std::mem::take(&mut self.st) });
+            }
+        }
+        self.here_clear();
+        self.merge_open(open)
+    }
+
+    /// Merges alternatives of one instruction; the open block afterwards continues them.
+    pub(crate) fn merge_open(&mut self, mut open: Vec<Edge>) -> Step {
+        if open.len() <= 1 {
+            if let Some(Edge { block, state }) = open.pop() {
+                self.cur = Some(block);
+                self.st = state;
+            }
+            return Ok(());
+        }
+        let take = |state: &State| -> Vec<Shape> {
+            state.locals.iter().chain(&state.stack).map(|v| shape_of(v, true, At::Merge)).collect()
+        };
+        let mut shape = take(&open[0].state);
+        for edge in &open[1..] {
+            shape = self.join_all(&shape, &take(&edge.state))?;
+        }
+        let n_locals = open[0].state.locals.len();
+        let first = &open[0].state;
+        let all: Vec<Val> = first.locals.iter().chain(&first.stack).cloned().collect();
+        // What no alternative changed needs no parameter.
+        let same: Vec<bool> = (0..all.len())
+            .map(|i| {
+                open.iter().all(|e| {
+                    let v = if i < n_locals { e.state.locals.get(i) } else { e.state.stack.get(i - n_locals) };
+                    v == Some(&all[i])
+                })
+            })
+            .collect();
+        let same_epoch = open.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch);
+        let epoch = if same_epoch { open[0].state.epoch } else { self.new_epoch() };
+        let changed: Vec<Shape> =
+            shape.iter().zip(&same).filter(|(_, same)| !**same).map(|(s, _)| s.clone()).collect();
+        let block = self.ir.add_block();
+        let mut types = Vec::new();
+        changed.iter().for_each(|s| param_types(s, &mut types));
+        let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
+        for edge in open {
+            self.cur = Some(edge.block);
+            self.st = edge.state;
+            let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
+            let mut args = Vec::new();
+            for ((val, s), same) in vals.into_iter().zip(&shape).zip(&same) {
+                if !same {
+                    self.coerce(val, s, &mut args)?;
+                }
+            }
+            self.terminate(Terminator::Jump(block, args));
+        }
+        let mut params = params.into_iter();
+        let mut vals = Vec::with_capacity(shape.len());
+        for ((s, same), val) in shape.iter().zip(&same).zip(all) {
+            vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
+        }
+        let stack = vals.split_off(n_locals);
+        self.st = State { locals: vals, stack, epoch };
+        self.cur = Some(block);
+        Ok(())
+    }
+}
+
+/// A value can be carried by a shape without becoming an object.
+fn fits(val: &Val, shape: &Shape) -> bool {
+    match (val, shape) {
+        (Val::Num(n), Shape::Num { flavour, .. }) => n.flavour == *flavour,
+        (Val::None, Shape::None) | (Val::Unset, Shape::Unset) => true,
+        _ => false,
+    }
+}
+

@@ -1,0 +1,657 @@
+//! The translator's state and its basic moves: emitting, boxing, holding references, leaving.
+//!
+//! Reference discipline: a stack entry or local says who holds its reference (`Own`); moving a value into a place that
+//! must hold it takes a reference; a clobber turns everything fragile into owned *before* it happens.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use overdrive_base::flavour::{Flavour, KnownType, Ty};
+use overdrive_base::table::{Effect, Entry as TableEntry, Failure};
+use overdrive_ir::entities::{Block, ExitId, Value};
+use overdrive_ir::exit::{Exit, ExitKind, Slot};
+use overdrive_ir::function::{ConstRef, Function as IrFunction};
+use overdrive_ir::inst::{BoolOp, Cmp, Inst, IntOp, Terminator};
+
+use crate::code::CodeObject;
+use crate::facts::{Entry, Oracle, Status};
+use crate::function::Function;
+use crate::op::{Instr, Op};
+use crate::stack::{RealEntry, SlotKind, real_entries};
+use crate::translate::shape::Shape;
+use crate::translate::value::{Boxed, Num, Obj, ObjTy, Own, Val};
+
+/// Locals and evaluation stack (normalised order).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) locals: Vec<Val>,
+    pub(crate) stack: Vec<Val>,
+    /// Counts clobbers: array guards hold within one epoch.
+    pub(crate) epoch: u32,
+}
+
+/// An edge waiting for its target: an open IR block and the state at its end.
+pub(crate) struct Edge {
+    pub(crate) block: Block,
+    pub(crate) state: State,
+}
+
+pub(crate) struct Tx<'a> {
+    pub(crate) f: &'a Function,
+    pub(crate) oracle: &'a mut dyn Oracle,
+    pub(crate) headers: &'a mut HashMap<usize, Vec<Shape>>,
+    pub(crate) ir: IrFunction,
+    /// Open IR block; `None` once control has left.
+    pub(crate) cur: Option<Block>,
+    pub(crate) st: State,
+    /// State at the start of the current instruction: what an exit restores.
+    pub(crate) snap: State,
+    pub(crate) idx: usize,
+    snap_idx: usize,
+    here_exits: HashMap<String, ExitId>,
+    pub(crate) pending: BTreeMap<usize, Vec<Edge>>,
+    /// Headers already entered: their IR block and shape.
+    pub(crate) entered: HashMap<usize, (Block, Vec<Shape>)>,
+    /// Targets of backward edges, as seen from the entry.
+    pub(crate) retreating: HashSet<usize>,
+    pub(crate) remarks: BTreeMap<usize, (Status, String)>,
+    pub(crate) profile: Vec<u32>,
+    pub(crate) needs_frame: bool,
+    pub(crate) local_types: HashMap<String, String>,
+    pub(crate) skip_until: usize,
+    pub(crate) is_loop_entry: bool,
+    iconsts: HashMap<Value, i64>,
+    epochs: u32,
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn new(
+        f: &'a Function,
+        oracle: &'a mut dyn Oracle,
+        headers: &'a mut HashMap<usize, Vec<Shape>>,
+        entry: &Entry,
+    ) -> Tx<'a> {
+        let (n_args, is_loop_entry) = match entry {
+            Entry::Call(_) if f.code.localsplus.iter().any(|s| s.kind.is_cell_or_free()) => {
+                (f.code.localsplus.len() as u32, false)
+            }
+            Entry::Call(args) => (args.len() as u32, false),
+            Entry::Loop { locals, stack, .. } => ((locals.len() + stack.len()) as u32, true),
+        };
+        let ir = IrFunction::new(&f.code.qualname, n_args);
+        Tx {
+            f,
+            oracle,
+            headers,
+            ir,
+            cur: Some(Block(0)),
+            st: State::default(),
+            snap: State::default(),
+            idx: 0,
+            snap_idx: 0,
+            here_exits: HashMap::new(),
+            pending: BTreeMap::new(),
+            entered: HashMap::new(),
+            retreating: HashSet::new(),
+            remarks: BTreeMap::new(),
+            profile: Vec::new(),
+            needs_frame: is_loop_entry,
+            local_types: HashMap::new(),
+            skip_until: 0,
+            is_loop_entry,
+            iconsts: HashMap::new(),
+            epochs: 0,
+        }
+    }
+
+    pub(crate) fn code(&self) -> &'a CodeObject {
+        &self.f.code
+    }
+
+    pub(crate) fn ins(&self) -> &'a Instr {
+        &self.f.instrs[self.idx]
+    }
+
+    // --- instructions ---
+
+    pub(crate) fn emit0(&mut self, inst: Inst) {
+        if let Some(b) = self.cur {
+            self.ir.push(b, inst);
+        }
+    }
+
+    /// Emits an instruction that has a result.
+    pub(crate) fn emit(&mut self, inst: Inst) -> Value {
+        // Code after control has left goes to a block nobody reaches; it is dropped later.
+        let b = match self.cur {
+            Some(b) => b,
+            None => {
+                let b = self.ir.add_block();
+                self.cur = Some(b);
+                b
+            }
+        };
+        // Callers emit through this only what has a result.
+        self.ir.push(b, inst).unwrap_or(Value(0))
+    }
+
+    pub(crate) fn iconst(&mut self, n: i64) -> Value {
+        let v = self.emit(Inst::IConst(n));
+        self.iconsts.insert(v, n);
+        v
+    }
+
+    pub(crate) fn fconst(&mut self, x: f64) -> Value {
+        self.emit(Inst::FConst(x.to_bits()))
+    }
+
+    pub(crate) fn bconst(&mut self, b: bool) -> Value {
+        self.emit(Inst::BConst(b))
+    }
+
+    pub(crate) fn oconst(&mut self, c: ConstRef) -> Value {
+        let id = self.ir.constant(c);
+        self.emit(Inst::OConst(id))
+    }
+
+    pub(crate) fn none(&mut self) -> Value {
+        self.oconst(ConstRef::None)
+    }
+
+    pub(crate) fn null(&mut self) -> Value {
+        self.emit(Inst::Null)
+    }
+
+    /// The constant an integer value is, if it is one.
+    pub(crate) fn const_of(&self, v: Value) -> Option<i64> {
+        self.iconsts.get(&v).copied()
+    }
+
+    pub(crate) fn icmp(&mut self, cmp: Cmp, a: Value, b: Value) -> Value {
+        self.emit(Inst::ICmp(cmp, a, b))
+    }
+
+    pub(crate) fn int(&mut self, op: IntOp, a: Value, b: Value) -> Value {
+        if let (Some(x), Some(y)) = (self.const_of(a), self.const_of(b)) {
+            let folded = match op {
+                IntOp::Add => x.checked_add(y),
+                IntOp::Sub => x.checked_sub(y),
+                IntOp::Mul => x.checked_mul(y),
+                _ => None,
+            };
+            if let Some(n) = folded {
+                return self.iconst(n);
+            }
+        }
+        self.emit(Inst::Int(op, a, b))
+    }
+
+    pub(crate) fn both(&mut self, a: Value, b: Value) -> Value {
+        self.emit(Inst::Bool(BoolOp::And, a, b))
+    }
+
+    pub(crate) fn guard(&mut self, cond: Value, reason: &str) {
+        let exit = self.exit_here(reason);
+        self.emit0(Inst::Guard(cond, exit));
+    }
+
+    pub(crate) fn terminate(&mut self, t: Terminator) {
+        if let Some(b) = self.cur.take() {
+            self.ir.terminate(b, t);
+        }
+    }
+
+    // --- leaving ---
+
+    /// Marks the start of an instruction: exits of it restore the state as it is now.
+    pub(crate) fn begin_instr(&mut self, idx: usize) {
+        self.idx = idx;
+        if self.f.instrs[idx].sub == 0 {
+            self.snap = self.st.clone();
+            self.snap_idx = idx;
+        }
+        self.here_exits.clear();
+    }
+
+    /// After a split, exits of the same instruction must restore another state.
+    pub(crate) fn resnap(&mut self) {
+        if self.ins().sub == 0 {
+            self.snap = self.st.clone();
+        }
+        self.here_exits.clear();
+    }
+
+    pub(crate) fn here_clear(&mut self) {
+        self.here_exits.clear();
+    }
+
+    /// The exit that executes the current instruction in CPython. Only before its first side effect.
+    pub(crate) fn exit_here(&mut self, reason: &str) -> ExitId {
+        if let Some(e) = self.here_exits.get(reason) {
+            return *e;
+        }
+        let offset = self.f.instrs[self.snap_idx].offset;
+        let snap = self.snap.clone();
+        let e = self.make_exit(ExitKind::Resume, offset, &snap, self.snap_idx, reason);
+        self.here_exits.insert(reason.to_owned(), e);
+        e
+    }
+
+    /// The exit that goes on at the next instruction, with the state as it is now.
+    pub(crate) fn exit_next(&mut self, reason: &str) -> ExitId {
+        let offset = self.ins().next_offset;
+        let next = self.f.instr_at(offset).unwrap_or(self.idx + 1);
+        let st = self.st.clone();
+        self.make_exit(ExitKind::Resume, offset, &st, next, reason)
+    }
+
+    /// The exit for an exception raised by the current instruction; operands may still be on the stack.
+    pub(crate) fn exit_raise(&mut self) -> ExitId {
+        let st = self.st.clone();
+        let offset = self.ins().op_offset;
+        self.make_exit(ExitKind::Raise, offset, &st, self.idx, "an exception was raised")
+    }
+
+    fn make_exit(&mut self, kind: ExitKind, offset: u32, st: &State, shape_at: usize, reason: &str) -> ExitId {
+        let locals = st.locals.iter().map(Val::slot).collect();
+        let mut kinds: Vec<SlotKind> = self.f.stacks.before.get(shape_at).cloned().flatten().unwrap_or_default();
+        kinds.truncate(st.stack.len());
+        while kinds.len() < st.stack.len() {
+            kinds.push(SlotKind::Value);
+        }
+        let is_null = |i: u32| matches!(st.stack.get(i as usize), Some(Val::Unset) | None);
+        let slot = |i: u32| st.stack.get(i as usize).map_or(Slot::Empty, Val::slot);
+        let stack = real_entries(self.f.code.version, &kinds)
+            .into_iter()
+            .map(|entry| match entry {
+                RealEntry::Slot(i) => slot(i),
+                RealEntry::Null => Slot::Empty,
+                RealEntry::PairLow { callable } if is_null(callable + 1) => Slot::Empty,
+                RealEntry::PairLow { callable } => slot(callable),
+                RealEntry::PairHigh { callable } if is_null(callable + 1) => slot(callable),
+                RealEntry::PairHigh { callable } => slot(callable + 1),
+            })
+            .collect();
+        let origin = self.ins().op_offset;
+        self.ir.add_exit(Exit { kind, offset, origin, locals, stack, reason: reason.to_owned() })
+    }
+
+    /// Leaves for CPython at the current instruction, always.
+    pub(crate) fn leave(&mut self, why: &str) {
+        self.remark(Status::Interpreted, why);
+        let e = self.exit_here(why);
+        self.terminate(Terminator::Exit(e));
+    }
+
+    // --- references ---
+
+    /// Before an operation that may run Python code or change any container.
+    pub(crate) fn clobber(&mut self) {
+        let mut st = std::mem::take(&mut self.st);
+        for val in st.locals.iter_mut().chain(st.stack.iter_mut()) {
+            self.secure(val, |own| own == Own::Fragile);
+        }
+        self.epochs += 1;
+        st.epoch = self.epochs;
+        self.st = st;
+    }
+
+    /// A store into a float list may free a float that something fragile refers to.
+    pub(crate) fn clobber_floats(&mut self) {
+        let mut st = std::mem::take(&mut self.st);
+        for val in st.locals.iter_mut().chain(st.stack.iter_mut()) {
+            let plain = match val {
+                Val::Obj(o) => o.is_plain() || o.ty == ObjTy::Any,
+                _ => true,
+            };
+            if plain {
+                self.secure(val, |own| own == Own::Fragile);
+            }
+        }
+        self.st = st;
+    }
+
+    pub(crate) fn new_epoch(&mut self) -> u32 {
+        self.epochs += 1;
+        self.epochs
+    }
+
+    /// Takes a reference for every part whose holder matches.
+    fn secure(&mut self, val: &mut Val, which: impl Fn(Own) -> bool) {
+        let mut todo = Vec::new();
+        val.each_ref(&mut |v, own, _| {
+            if which(*own) {
+                *own = Own::Owned;
+                todo.push(v);
+            }
+        });
+        for v in todo {
+            self.emit0(Inst::IncRef(v));
+        }
+    }
+
+    /// Makes a value independent of everything but itself and what is static.
+    pub(crate) fn own(&mut self, mut val: Val) -> Val {
+        self.secure(&mut val, |own| matches!(own, Own::Fragile | Own::Local(_)));
+        val
+    }
+
+    /// A reference that the caller may give away.
+    pub(crate) fn owned_ref(&mut self, o: &Obj) -> Value {
+        if o.own != Own::Owned {
+            self.emit0(Inst::IncRef(o.v));
+        }
+        o.v
+    }
+
+    /// Releases what a value owns. The state must no longer contain it.
+    pub(crate) fn drop_val(&mut self, mut val: Val) {
+        if let Val::Obj(o) = &val {
+            if o.own == Own::Owned {
+                let (v, plain) = (o.v, o.is_plain());
+                self.decref(v, plain);
+            }
+            return;
+        }
+        let plain = !matches!(val, Val::SeqIter { .. } | Val::Tuple(_) | Val::Enumerate { .. } | Val::Zip(_));
+        let mut todo = Vec::new();
+        val.each_ref(&mut |v, own, _| {
+            if *own == Own::Owned {
+                todo.push(v);
+            }
+        });
+        for v in todo {
+            self.decref(v, plain);
+        }
+    }
+
+    pub(crate) fn decref(&mut self, v: Value, plain: bool) {
+        if plain {
+            self.emit0(Inst::DecRef { obj: v, pos: None });
+        } else {
+            self.clobber();
+            self.needs_frame = true;
+            let pos = Some(self.ins().op_offset);
+            self.emit0(Inst::DecRef { obj: v, pos });
+        }
+    }
+
+    // --- stack and locals ---
+
+    pub(crate) fn push(&mut self, val: Val) {
+        self.st.stack.push(val);
+    }
+
+    pub(crate) fn pop(&mut self) -> Val {
+        // Depths were verified by `Stacks`.
+        self.st.stack.pop().unwrap_or(Val::Unset)
+    }
+
+    /// Entry `n` from the top; 0 is the top.
+    pub(crate) fn peek(&self, n: usize) -> &Val {
+        self.st.stack.len().checked_sub(n + 1).map_or(&Val::Unset, |i| &self.st.stack[i])
+    }
+
+    pub(crate) fn peek_mut(&mut self, n: usize) -> Option<&mut Val> {
+        let i = self.st.stack.len().checked_sub(n + 1)?;
+        self.st.stack.get_mut(i)
+    }
+
+    /// Removes the top `n` entries and releases them, top first.
+    pub(crate) fn drop_top(&mut self, n: usize) {
+        for _ in 0..n {
+            let v = self.pop();
+            self.drop_val(v);
+        }
+    }
+
+    /// A copy of a local for the stack: the local keeps the reference.
+    pub(crate) fn borrow_local(&self, i: usize) -> Val {
+        let mut val = self.st.locals[i].clone();
+        val.map_own(&|own| if own == Own::Owned { Own::Local(i) } else { own });
+        val
+    }
+
+    /// Rebinds a local and releases what it held, in CPython's order (new value first).
+    pub(crate) fn set_local(&mut self, i: usize, val: Val) {
+        // Stack entries that lean on the old binding take their own references.
+        let leans = |own: Own| own == Own::Local(i);
+        let mut st = std::mem::take(&mut self.st);
+        let mut val = val;
+        for v in st.stack.iter_mut() {
+            self.secure(v, leans);
+        }
+        self.secure(&mut val, |own| matches!(own, Own::Local(_)));
+        let old = std::mem::replace(&mut st.locals[i], val);
+        self.st = st;
+        if !matches!(self.st.locals[i], Val::Unset) {
+            let name = &self.f.code.localsplus[i].name;
+            let ty = self.st.locals[i].describe();
+            match self.local_types.get_mut(name) {
+                Some(known) if *known != ty && !known.split(" or ").any(|k| k == ty) => {
+                    known.push_str(" or ");
+                    known.push_str(&ty);
+                }
+                Some(_) => {}
+                None => {
+                    self.local_types.insert(name.clone(), ty);
+                }
+            }
+        }
+        self.drop_val(old);
+    }
+
+    // --- the object table ---
+
+    /// Calls an entry. `Null`/`Negative` entries raise from the current state; `Declines` leaves at this instruction.
+    pub(crate) fn table(&mut self, entry: TableEntry, args: Vec<Value>) -> Option<Value> {
+        let sig = entry.signature();
+        let mut pos = None;
+        if sig.effect == Effect::Opaque {
+            self.clobber();
+            self.needs_frame = true;
+            pos = Some(self.ins().op_offset);
+        }
+        let fail = match sig.failure {
+            Failure::Never => None,
+            Failure::Null | Failure::Negative => Some(self.exit_raise()),
+            Failure::Declines => Some(self.exit_here(decline_reason(entry))),
+        };
+        self.table_with(entry, args, pos, fail)
+    }
+
+    pub(crate) fn table_with(
+        &mut self,
+        entry: TableEntry,
+        args: Vec<Value>,
+        pos: Option<u32>,
+        fail: Option<ExitId>,
+    ) -> Option<Value> {
+        let inst = Inst::Table { entry, args, pos, fail };
+        if entry.signature().result.is_some() {
+            Some(self.emit(inst))
+        } else {
+            self.emit0(inst);
+            None
+        }
+    }
+
+    /// As `table`, for entries with a result.
+    pub(crate) fn call(&mut self, entry: TableEntry, args: Vec<Value>) -> Value {
+        self.table(entry, args).unwrap_or(Value(0))
+    }
+
+    // --- boxing ---
+
+    /// The object of a number: its own box if it has one, else a new one.
+    pub(crate) fn box_num(&mut self, n: Num) -> Obj {
+        let ty = ObjTy::Exact(n.flavour.known_type());
+        match n.boxed {
+            Some(b) if !b.maybe_null => Obj::new(b.v, b.own, ty),
+            Some(b) => {
+                let (fresh, old, done) = (self.ir.add_block(), self.ir.add_block(), self.ir.add_block());
+                let result = self.ir.add_param(done, Ty::Obj);
+                let is_null = self.emit(Inst::IsNull(b.v));
+                self.terminate(Terminator::Branch { cond: is_null, then: (fresh, vec![]), els: (old, vec![]) });
+                self.cur = Some(fresh);
+                let made = self.box_fresh(n.flavour, n.v);
+                self.terminate(Terminator::Jump(done, vec![made]));
+                self.cur = Some(old);
+                if b.own != Own::Owned {
+                    self.emit0(Inst::IncRef(b.v));
+                }
+                self.terminate(Terminator::Jump(done, vec![b.v]));
+                self.cur = Some(done);
+                Obj::new(result, Own::Owned, ty)
+            }
+            None if matches!(n.flavour, Flavour::Bool | Flavour::NpBool) => {
+                let v = self.box_fresh(n.flavour, n.v);
+                Obj::new(v, Own::Static, ty)
+            }
+            None => {
+                let v = self.box_fresh(n.flavour, n.v);
+                Obj::new(v, Own::Owned, ty)
+            }
+        }
+    }
+
+    fn box_fresh(&mut self, flavour: Flavour, v: Value) -> Value {
+        let entry = match flavour {
+            Flavour::Int => TableEntry::BoxInt,
+            Flavour::Float => TableEntry::BoxFloat,
+            Flavour::NpF64 => TableEntry::BoxNpF64,
+            Flavour::NpF32 => TableEntry::BoxNpF32,
+            Flavour::NpI64 => TableEntry::BoxNpI64,
+            Flavour::NpI32 => TableEntry::BoxNpI32,
+            Flavour::NpU8 => TableEntry::BoxNpU8,
+            Flavour::Bool | Flavour::NpBool => {
+                let (t, f) = if flavour == Flavour::Bool {
+                    (ConstRef::True, ConstRef::False)
+                } else {
+                    (ConstRef::NpTrue, ConstRef::NpFalse)
+                };
+                let (t, f) = (self.oconst(t), self.oconst(f));
+                return self.emit(Inst::Select(v, t, f));
+            }
+        };
+        self.call(entry, vec![v])
+    }
+
+    /// The object of any value. The state must not own parts of `val` any more; on failure what it owns would leak only
+    /// for virtual tuples, whose parts are put on the stack first.
+    pub(crate) fn to_obj(&mut self, val: Val) -> Obj {
+        match val {
+            Val::Obj(o) => o,
+            Val::None => {
+                let v = self.none();
+                Obj::new(v, Own::Static, ObjTy::Exact(KnownType::NoneType))
+            }
+            Val::Num(n) => self.box_num(n),
+            Val::Tuple(parts) => {
+                let n = parts.len();
+                self.st.stack.extend(parts);
+                self.box_top(n);
+                let args = self.top_refs(n);
+                let v = self.call(TableEntry::BuildTuple, args);
+                self.push(Val::Obj(Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Tuple))));
+                let len = self.st.stack.len();
+                self.st.stack[len - n - 1..].rotate_right(1);
+                self.drop_top(n);
+                match self.pop() {
+                    Val::Obj(o) => o,
+                    _ => Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Tuple)),
+                }
+            }
+            Val::Either { tag, a, b } => {
+                let (then, els, done) = (self.ir.add_block(), self.ir.add_block(), self.ir.add_block());
+                let result = self.ir.add_param(done, Ty::Obj);
+                self.terminate(Terminator::Branch { cond: tag, then: (then, vec![]), els: (els, vec![]) });
+                let maybe_null = matches!(*a, Val::Unset) || matches!(*b, Val::Unset);
+                for (block, side) in [(then, *a), (els, *b)] {
+                    self.cur = Some(block);
+                    let v = if matches!(side, Val::Unset) {
+                        self.null()
+                    } else {
+                        let o = self.to_obj(side);
+                        self.owned_ref(&o)
+                    };
+                    self.terminate(Terminator::Jump(done, vec![v]));
+                }
+                self.cur = Some(done);
+                let mut o = Obj::new(result, Own::Owned, ObjTy::Any);
+                o.maybe_null = maybe_null;
+                o
+            }
+            Val::RangeIter { next, stop, step, .. } => {
+                let v = self.call(TableEntry::BoxRangeIter, vec![next, stop, step]);
+                Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::RangeIter))
+            }
+            // Never on the operand part of the stack: loops keep their iterators below it, and `iter(...)` on anything
+            // else made a real iterator.
+            Val::Unset | Val::Range { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) => {
+                let v = self.none();
+                Obj::new(v, Own::Static, ObjTy::Any)
+            }
+        }
+    }
+
+    /// Turns the top `n` entries into objects, in place (null entries stay).
+    pub(crate) fn box_top(&mut self, n: usize) {
+        let len = self.st.stack.len();
+        for i in len - n.min(len)..len {
+            if matches!(self.st.stack[i], Val::Unset | Val::Obj(_)) {
+                continue;
+            }
+            let val = self.st.stack[i].clone();
+            if let Val::Tuple(parts) = val {
+                // Its parts are owned by the entry: take them out while the tuple is made.
+                self.st.stack[i] = Val::Unset;
+                let o = self.to_obj(Val::Tuple(parts));
+                self.st.stack[i] = Val::Obj(o);
+            } else {
+                let o = self.to_obj(val);
+                self.st.stack[i] = Val::Obj(o);
+            }
+        }
+    }
+
+    /// References of the top `n` entries, bottom first. They must be objects (null entries are left out).
+    pub(crate) fn top_refs(&self, n: usize) -> Vec<Value> {
+        let len = self.st.stack.len();
+        self.st.stack[len - n..]
+            .iter()
+            .filter_map(|v| match v {
+                Val::Obj(o) => Some(o.v),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn is_header(&self, block: usize) -> bool {
+        self.retreating.contains(&block)
+    }
+
+    /// The operation that follows in the code, if it is in the same block.
+    pub(crate) fn next_op(&self) -> Option<&'a Op> {
+        let block = self.f.cfg.block_of[self.idx];
+        let i = self.idx + 1;
+        (i < self.f.cfg.blocks[block].end).then(|| &self.f.instrs[i].op)
+    }
+
+    /// A number that remembers the object it was read from; only floats need it (identity of NaN).
+    pub(crate) fn num_from(&self, flavour: Flavour, v: Value, from: &Obj) -> Val {
+        let keeps = matches!(flavour, Flavour::Float | Flavour::NpF64);
+        let boxed = keeps.then_some(Boxed { v: from.v, own: from.own, maybe_null: false });
+        Val::Num(Num { flavour, v, boxed })
+    }
+}
+
+fn decline_reason(entry: TableEntry) -> &'static str {
+    match entry {
+        TableEntry::UnboxInt => "int outside 64 bits",
+        TableEntry::LoadCell => "unset closure variable",
+        TableEntry::IntPow => "int power outside 64 bits or with a negative exponent",
+        TableEntry::IntTrueDiv | TableEntry::FloatFloorDiv | TableEntry::FloatMod => "division by zero",
+        TableEntry::FloatRound => "round of a value that is no 64-bit int",
+        _ => "a value that CPython treats specially",
+    }
+}

@@ -1,4 +1,20 @@
 //! Typed IR to machine code through LLVM 22.
 //!
-//! In: verified IR and the addresses of the object table. Out: an object in memory, with its LLVM IR and
-//! assembly on request. The only crate that links LLVM; it must not know CPython's run time.
+//! In: a function of the IR and a `Target`: the memory layout of the running CPython and the addresses of the object
+//! table. Out: `Compiled`, which owns the code until it is dropped, with LLVM IR and assembly on request. The only crate
+//! that links LLVM. It must not know CPython's run time: what it calls, it calls by an address it was given.
+//!
+//! One LLVM context per compile and nothing shared between threads but LLVM's target registry, so any number of
+//! compiles may run at once, on any thread with 8 MB of stack, without the GIL.
+
+mod abi;
+mod error;
+mod lower;
+mod passes;
+mod machine;
+mod load;
+mod compile;
+
+pub use abi::{NativeFn, Rt, Services, Target};
+pub use compile::{Compiled, Forced, Level, Options, compile};
+pub use error::CodegenError;

@@ -1,0 +1,68 @@
+//! The contract between machine code and whoever runs it: how native code is called, and what it calls.
+//!
+//! Types at the boundary, for native code's own parameters and for every entry of the object table:
+//! `I64` → `i64`, `F64` → `f64`, `F32` → `f32`, `I1` → `u8` (0 or 1), `Obj` and `Ptr` → pointer. Further:
+//! * an entry that declines takes one more argument, the last, a pointer to the result, and returns `u8`;
+//! * a variadic entry's arguments end in (pointer to the first of the variable arguments, count as `i64`); the slot
+//!   before the first is free for the callee to use until it returns;
+//! * `Entry::Observe` alone gets `rt` in front of its arguments, and is called only when the profile slot holds
+//!   another type than the object's: it shall store the object's type there, and may remember more elsewhere.
+//!
+//! No callee may unwind into machine code.
+
+use std::mem::{offset_of, size_of};
+
+use overdrive_base::layout::ObjectLayout;
+
+/// What native code gets from its caller beside the frame. Lives at least as long as the call.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Rt {
+    /// Address of the code unit with bytecode offset 0 inside the frame's code object.
+    pub code_base: *const u8,
+    /// The version that runs, for the services; machine code does not look at it.
+    pub owner: *mut u8,
+    /// One word per profile slot of the function: the last type seen there, or null. May be null without slots.
+    pub profile: *mut usize,
+}
+
+const _: () = assert!(size_of::<Rt>() == 24);
+const _: () = assert!(offset_of!(Rt, code_base) == 0 && offset_of!(Rt, profile) == 16);
+
+/// Offset of `Rt::code_base` in bytes.
+pub(crate) const RT_CODE_BASE: i64 = offset_of!(Rt, code_base) as i64;
+/// Offset of `Rt::profile` in bytes.
+pub(crate) const RT_PROFILE: i64 = offset_of!(Rt, profile) as i64;
+
+/// Native code.
+///
+/// `args[i]` are the entry block's parameters (the frame's fast locals, borrowed); `frame` is the Python frame in which
+/// positions are stored (null when the function needs none); `breaker` is the eval breaker of the running thread.
+/// The result is an owned reference, or null with a Python exception set.
+pub type NativeFn =
+    unsafe extern "C" fn(args: *mut *mut u8, frame: *mut u8, rt: *mut Rt, breaker: *const u8) -> *mut u8;
+
+/// Addresses of the functions that machine code calls for its own sake.
+#[derive(Clone, Copy, Debug)]
+pub struct Services {
+    /// `exit(rt: *mut Rt, frame: *mut u8, args: *mut *mut u8, exit_id: u32, values: *const u64) -> *mut u8`: goes on in
+    /// CPython. Native code returns the result as it is. `values` are those of `Exit::values()`, in that order, 8 bytes
+    /// each (`I1` and the bits of `F32` zero-extended).
+    pub exit: usize,
+    /// `poll(rt: *mut Rt, frame: *mut u8, pos: u32) -> i32`: negative when an exception is set. Stores the position itself.
+    pub poll: usize,
+    /// `should_fail(rt: *mut Rt, exit_id: u32) -> u8`: called with `Forced::Ask` only; nonzero means that the check must
+    /// fail now.
+    pub should_fail: usize,
+}
+
+/// The process that the code will run in.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub layout: &'a ObjectLayout,
+    /// Address of every entry of the object table, by `Entry as usize`; 0: does not exist here.
+    pub entries: &'a [usize],
+    pub services: Services,
+    /// Address of every constant of the function, by `ConstId`. They must outlive the code.
+    pub consts: &'a [usize],
+}

@@ -1,4 +1,11 @@
-//! From code object to callable: the list of stages, versions and their assumptions, code memory.
+//! From a function of the IR to a callable: the list of stages, in one place, each named and timed.
 //!
-//! In: a code object as plain data with observed types. Out: an entry address, and the reasons for
-//! what stayed in CPython. It must not know CPython's run time; `bridge` fills in the object table.
+//! In: a function of the IR, and the process that its code will run in. Out: machine code that lives as long as its
+//! owner wants, with a table of what each stage cost. It must not know CPython's run time; `bridge` makes the IR's
+//! constants and the object table into addresses.
+
+#![forbid(unsafe_code)]
+
+mod stages;
+
+pub use stages::{CompileRequest, JitError, Version, compile};

@@ -1,0 +1,102 @@
+//! The stages that turn one function into code. `compile` is the whole list.
+//!
+//! Runs on any thread with 8 MB of stack, without the GIL; several may run at once.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use overdrive_codegen::{CodegenError, Compiled, Options, Target};
+use overdrive_ir::function::Function;
+use overdrive_ir::verify::{VerifyError, verify};
+
+/// What to compile, and how.
+#[derive(Clone, Debug)]
+pub struct CompileRequest {
+    pub function: Function,
+    pub options: Options,
+}
+
+/// A compiled function. Exits refer to `function`, so it stays with the code.
+#[derive(Debug)]
+pub struct Version {
+    /// The IR that the code was made from, after all stages.
+    pub function: Function,
+    pub code: Compiled,
+    /// Time of each stage, in order; those of code generation come one by one, as `codegen.<stage>`.
+    pub timings: Vec<(String, Duration)>,
+}
+
+/// Why there is no code. Always a bug of ours or a limit of the machine, never the user's fault.
+#[derive(Debug)]
+pub enum JitError {
+    /// A stage handed on IR that breaks its rules.
+    Invalid { after: &'static str, errors: Vec<VerifyError> },
+    Codegen(CodegenError),
+}
+
+/// All stages, in order.
+///
+/// # Errors
+/// `Invalid` in debug builds, where every stage's result is verified; `Codegen` otherwise.
+pub fn compile(request: CompileRequest, target: &Target<'_>) -> Result<Version, JitError> {
+    let CompileRequest { function, options } = request;
+    let mut clock = Clock { timings: vec![] };
+
+    clock.run("verify", || check(&function, "the front end"))?;
+    let code = clock.run("codegen", || overdrive_codegen::compile(&function, target, &options))?;
+
+    let inner = code.timings().iter().map(|(name, time)| (format!("codegen.{name}"), *time));
+    clock.timings.extend(inner);
+    Ok(Version { function, code, timings: clock.timings })
+}
+
+/// The written rules of the IR. Costs as much as a pass, so only debug builds ask.
+fn check(function: &Function, after: &'static str) -> Result<(), JitError> {
+    if !cfg!(debug_assertions) {
+        return Ok(());
+    }
+    match verify(function) {
+        errors if errors.is_empty() => Ok(()),
+        errors => Err(JitError::Invalid { after, errors }),
+    }
+}
+
+struct Clock {
+    timings: Vec<(String, Duration)>,
+}
+
+impl Clock {
+    fn run<T, E>(&mut self, name: &str, stage: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = Instant::now();
+        let result = stage();
+        self.timings.push((name.to_owned(), start.elapsed()));
+        result
+    }
+}
+
+impl fmt::Display for JitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JitError::Invalid { after, errors } => {
+                write!(f, "{after} made IR that breaks its rules")?;
+                errors.iter().try_for_each(|e| write!(f, "\n  {e}"))
+            }
+            JitError::Codegen(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JitError::Invalid { .. } => None,
+            JitError::Codegen(error) => Some(error),
+        }
+    }
+}
+
+impl From<CodegenError> for JitError {
+    fn from(error: CodegenError) -> JitError {
+        JitError::Codegen(error)
+    }
+}

@@ -53,9 +53,13 @@ pub(crate) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Begins at a line number, so that text cut out of a file keeps its places.
-    pub(crate) fn new(text: &'a str, line: u32) -> Result<Lexer<'a>> {
-        let mut lexer = Lexer { rest: text, line, column: 1, next: (Token::End, line, 1) };
+    pub(crate) fn new(text: &'a str) -> Result<Lexer<'a>> {
+        Lexer::at(text, 1, 1)
+    }
+
+    /// Begins at a place, so that text cut out of a file keeps its places.
+    pub(crate) fn at(text: &'a str, line: u32, column: u32) -> Result<Lexer<'a>> {
+        let mut lexer = Lexer { rest: text, line, column, next: (Token::End, line, column) };
         lexer.advance()?;
         Ok(lexer)
     }
@@ -149,7 +153,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Items separated by commas up to a closing character (which is consumed).
+    /// Items separated by commas up to a closing character (which is consumed); a comma may stand before it.
     pub(crate) fn list<T>(
         &mut self,
         close: char,
@@ -157,13 +161,11 @@ impl<'a> Lexer<'a> {
     ) -> Result<Vec<T>> {
         let mut items = Vec::new();
         while !self.eat(close)? {
-            if !items.is_empty() {
-                self.expect(',')?;
-                if self.eat(close)? {
-                    break;
-                }
-            }
             items.push(item(self)?);
+            if !self.eat(',')? {
+                self.expect(close)?;
+                break;
+            }
         }
         Ok(items)
     }

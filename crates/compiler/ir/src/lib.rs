@@ -17,3 +17,4 @@ pub mod parse;
 pub mod dominators;
 pub mod verify;
 pub mod interpret;
+pub mod cases;

@@ -36,7 +36,7 @@ pub fn parse(text: &str) -> std::result::Result<Function, ParseError> {
 /// # Errors
 /// What was expected, with line and column.
 pub fn parse_many(text: &str) -> std::result::Result<Vec<Function>, ParseError> {
-    let mut lexer = Lexer::new(text, 1)?;
+    let mut lexer = Lexer::new(text)?;
     let mut functions = Vec::new();
     while *lexer.peek() != Token::End {
         let mut parser = Parser { lexer, function: Function::default(), defined: vec![] };

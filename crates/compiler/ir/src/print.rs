@@ -273,7 +273,7 @@ impl Display for Target<'_> {
     }
 }
 
-struct List<'a, T>(&'a [T]);
+pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
 
 impl<T: Display> Display for List<'_, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

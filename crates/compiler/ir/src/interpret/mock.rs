@@ -24,7 +24,8 @@ pub struct MockTable {
     pub interrupt: Option<(u32, String)>,
     /// What `observe` saw: slot and object, as text.
     pub observed: Vec<(i64, String)>,
-    polls: u32,
+    /// Polls so far.
+    pub polls: u32,
 }
 
 impl Table for MockTable {

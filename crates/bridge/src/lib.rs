@@ -3,9 +3,11 @@
 use pyo3::prelude::*;
 
 pub mod mechanics;
+pub mod objects;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     mechanics::register(module)?;
+    objects::register(module)?;
     Ok(())
 }

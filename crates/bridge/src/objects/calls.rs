@@ -1,0 +1,157 @@
+//! Calls: positional and keyword, methods, unpacked arguments.
+//!
+//! Variable arguments arrive as `(first, count)`; keyword values are the last of them, as in vectorcall. The slot before
+//! the first is free for the callee.
+#![expect(unsafe_code, reason = "entries of the object table: called by machine code, call CPython")]
+
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject};
+
+use super::python::{_PyDict_MergeEx, _PyObject_FunctionStr, Owned, raised_is, type_name};
+
+/// Number of positional arguments among `n`, with the bit that lends the slot before them.
+///
+/// # Safety
+/// `keywords` is null or a tuple.
+unsafe fn positional(n: i64, keywords: *mut PyObject) -> usize {
+    // SAFETY: the caller's contract.
+    let n_keywords = if keywords.is_null() { 0 } else { unsafe { ffi::PyTuple_GET_SIZE(keywords) } };
+    (n as isize - n_keywords) as usize | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET
+}
+
+pub(super) unsafe extern "C" fn call(
+    callable: *mut PyObject,
+    keywords: *mut PyObject,
+    args: *mut *mut PyObject,
+    n: i64,
+) -> *mut PyObject {
+    // SAFETY: the table's contract.
+    unsafe { ffi::PyObject_Vectorcall(callable, args, positional(n, keywords), keywords) }
+}
+
+pub(super) unsafe extern "C" fn call_method(
+    receiver: *mut PyObject,
+    name: *mut PyObject,
+    keywords: *mut PyObject,
+    args: *mut *mut PyObject,
+    n: i64,
+) -> *mut PyObject {
+    // SAFETY: the table's contract: the slot before the arguments is ours, it takes the receiver. CPython drops the
+    // offset bit when it calls an unbound function with the receiver, and lends the receiver's slot otherwise.
+    unsafe {
+        let with_receiver = args.sub(1);
+        *with_receiver = receiver;
+        ffi::PyObject_VectorcallMethod(name, with_receiver, positional(n + 1, keywords), keywords)
+    }
+}
+
+/// CALL_FUNCTION_EX.
+pub(super) unsafe extern "C" fn call_ex(
+    callable: *mut PyObject,
+    args: *mut PyObject,
+    keywords: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the table's contract.
+    unsafe {
+        let merged;
+        let mut keywords = keywords;
+        if !keywords.is_null() && ffi::PyDict_CheckExact(keywords) == 0 {
+            let Some(dict) = Owned::new(ffi::PyDict_New()) else { return ptr::null_mut() };
+            if _PyDict_MergeEx(dict.as_ptr(), keywords, 2) < 0 {
+                explain_keywords(callable, keywords);
+                return ptr::null_mut();
+            }
+            merged = dict;
+            keywords = merged.as_ptr();
+        }
+        let unpacked;
+        let mut args = args;
+        if ffi::PyTuple_CheckExact(args) == 0 {
+            if (*ffi::Py_TYPE(args)).tp_iter.is_none() && ffi::PySequence_Check(args) == 0 {
+                if let Some(callee) = Owned::new(_PyObject_FunctionStr(callable)) {
+                    ffi::PyErr_Format(
+                        ffi::PyExc_TypeError,
+                        c"%U argument after * must be an iterable, not %.200s".as_ptr(),
+                        callee.as_ptr(),
+                        type_name(args),
+                    );
+                }
+                return ptr::null_mut();
+            }
+            let Some(tuple) = Owned::new(ffi::PySequence_Tuple(args)) else { return ptr::null_mut() };
+            unpacked = tuple;
+            args = unpacked.as_ptr();
+        }
+        ffi::PyObject_Call(callable, args, keywords)
+    }
+}
+
+/// Turns what a failed merge of keywords raised into the message of a call: "… must be a mapping" or "… got multiple
+/// values for keyword argument". Any other exception stays.
+///
+/// # Safety
+/// GIL held, an exception is set.
+pub(super) unsafe fn explain_keywords(callable: *mut PyObject, keywords: *mut PyObject) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if raised_is(ffi::PyExc_AttributeError) {
+            ffi::PyErr_Clear();
+            if let Some(callee) = Owned::new(_PyObject_FunctionStr(callable)) {
+                ffi::PyErr_Format(
+                    ffi::PyExc_TypeError,
+                    c"%U argument after ** must be a mapping, not %.200s".as_ptr(),
+                    callee.as_ptr(),
+                    type_name(keywords),
+                );
+            }
+        } else if raised_is(ffi::PyExc_KeyError)
+            && let Some(key) = take_duplicate_key()
+            && let Some(callee) = Owned::new(_PyObject_FunctionStr(callable))
+        {
+            ffi::PyErr_Format(
+                ffi::PyExc_TypeError,
+                c"%U got multiple values for keyword argument '%S'".as_ptr(),
+                callee.as_ptr(),
+                key.as_ptr(),
+            );
+        }
+    }
+}
+
+/// The key of a pending KeyError that has exactly one argument; the exception is cleared then, and stays otherwise.
+///
+/// # Safety
+/// GIL held, a KeyError is set.
+#[cfg(Py_3_12)]
+unsafe fn take_duplicate_key() -> Option<Owned> {
+    use super::python::{set_raised, take_raised};
+    // SAFETY: the caller's contract; exceptions keep their arguments as a tuple.
+    unsafe {
+        let exception = take_raised()?;
+        let args = (*exception.as_ptr().cast::<ffi::PyBaseExceptionObject>()).args;
+        if !args.is_null() && ffi::PyTuple_Check(args) != 0 && ffi::PyTuple_GET_SIZE(args) == 1 {
+            return Some(Owned::share(ffi::PyTuple_GET_ITEM(args, 0)));
+        }
+        set_raised(exception);
+        None
+    }
+}
+
+/// As above; 3.11 looks at the exception before it is an instance, so that a KeyError out of a mapping's own Python
+/// code is not mistaken for a duplicate.
+#[cfg(not(Py_3_12))]
+unsafe fn take_duplicate_key() -> Option<Owned> {
+    let (mut ty, mut value, mut traceback) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the caller's contract; the three references are owned here.
+    unsafe {
+        ffi::PyErr_Fetch(&mut ty, &mut value, &mut traceback);
+        if !value.is_null() && ffi::PyTuple_Check(value) != 0 && ffi::PyTuple_GET_SIZE(value) == 1 {
+            let key = Owned::share(ffi::PyTuple_GET_ITEM(value, 0));
+            drop([Owned::new(ty), Owned::new(value), Owned::new(traceback)]);
+            return Some(key);
+        }
+        ffi::PyErr_Restore(ty, value, traceback);
+        None
+    }
+}

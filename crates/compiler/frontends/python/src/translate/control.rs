@@ -116,6 +116,7 @@ impl Tx<'_> {
     pub(crate) fn begin_block(&mut self, target: usize) -> Step<bool> {
         let Some(edges) = self.pending.remove(&target) else { return Ok(false) };
         self.idx = self.f.cfg.blocks[target].first;
+        self.skip_until = 0;
         let is_header = self.is_header(target);
         if edges.len() == 1 && !is_header {
             for Edge { block, state } in edges {

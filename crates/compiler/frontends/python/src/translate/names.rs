@@ -58,10 +58,10 @@ impl Tx<'_> {
         let why = format!("global {}", self.code().names[name.index()]);
         self.remark(Status::ThroughCPython, &why);
         self.box_top(1);
-        let (globals, builtins) = self.scopes();
+        let (globals, _) = self.scopes();
         let name = self.name(name);
         if let [v] = self.top_refs(1)[..] {
-            self.table(TableEntry::StoreGlobal, vec![globals, builtins, name, v]);
+            self.table(TableEntry::StoreGlobal, vec![globals, name, v]);
         }
         self.drop_top(1);
     }

@@ -14,6 +14,7 @@ use pyo3::ffi;
 use super::bytecode::{Opcodes, Shape};
 use super::frame::{Frame, Thread, Unit};
 use super::gil_cell::GilCell;
+use super::raiser;
 
 /// In the arrays given to [`Activation::leave`]: this slot already holds what it must hold.
 pub const KEEP: *mut ffi::PyObject = 1 as *mut ffi::PyObject;
@@ -55,6 +56,8 @@ pub struct Activation<'a> {
     pub entered_by: EnteredBy,
     /// Set once the frame was left.
     pub is_left: bool,
+    /// For a loop: the unit of its head in the original code, where CPython looks for the handler of an exception.
+    pub loop_unit: u32,
     pub shape: &'a Shape,
     ops: &'static Opcodes,
 }
@@ -113,6 +116,7 @@ impl<'a> Activation<'a> {
                 thread,
                 entered_by,
                 is_left: false,
+                loop_unit: 0,
                 shape,
                 ops,
             }
@@ -239,9 +243,14 @@ impl<'a> Activation<'a> {
         raised: [*mut ffi::PyObject; 3],
         dead: &mut Vec<*mut ffi::PyObject>,
     ) {
+        let at = self.shape.opcode_unit(self.ops, offset / 2);
+        let has_other_handler = exit == Exit::Raise && {
+            let handlers = &self.shape;
+            handlers.handler_at(at) != handlers.handler_at(self.loop_unit)
+        };
         let unit = match exit {
-            Exit::Reexecute => self.shape.entry_of(self.ops, offset / 2),
-            Exit::Raise => self.shape.opcode_unit(self.ops, offset / 2),
+            Exit::Raise if !has_other_handler => at,
+            Exit::Raise | Exit::Reexecute => self.shape.entry_of(self.ops, offset / 2),
         };
         // SAFETY: `leave`'s contract; at a loop head the interpreter has saved its stack pointer and reads it back.
         unsafe {
@@ -260,9 +269,36 @@ impl<'a> Activation<'a> {
             }
             self.frame.set_stacktop(n_slots + stack.len());
             self.frame.set_position((self.base() + unit) as isize);
-            if exit == Exit::Raise {
+            if has_other_handler {
+                self.raise_by_operand(at, stack.len(), raised, dead);
+            } else if exit == Exit::Raise {
                 ffi::PyErr_Restore(raised[0], raised[1], raised[2]);
             }
+        }
+    }
+
+    /// Exchanges an operand of the operation at `at` for one that raises. Native code must not be entered where an
+    /// operation can raise that has none (`Shape::raises_in_loop`): then the exception is raised at the loop head.
+    unsafe fn raise_by_operand(
+        &self,
+        at: u32,
+        depth: usize,
+        raised: [*mut ffi::PyObject; 3],
+        dead: &mut Vec<*mut ffi::PyObject>,
+    ) {
+        // SAFETY: the stack was written just now.
+        unsafe {
+            let stack = self.locals.add(self.frame.n_locals_plus());
+            let is_null = |index: usize| (*stack.add(index)).is_null();
+            let operand = raiser::operand(self.ops, self.shape, at, is_null, depth);
+            debug_assert!(operand.is_some(), "no operand can raise here");
+            let Some(index) = operand else {
+                ffi::PyErr_Restore(raised[0], raised[1], raised[2]);
+                return;
+            };
+            let slot = stack.add(index);
+            dead.extend((!(*slot).is_null()).then_some(*slot));
+            *slot = raiser::new(raised);
         }
     }
 

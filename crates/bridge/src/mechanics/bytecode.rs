@@ -11,12 +11,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::frame::code_int;
-use super::layout;
+use super::{layout, raiser};
 
 /// Numbers of the opcodes that stubs are made of or that move an exit.
 #[derive(Debug)]
 pub struct Opcodes {
     pub call: u8,
+    /// 3.13 and later.
+    pub call_kw: Option<u8>,
     pub copy_free_vars: u8,
     /// 3.12 and later; what an exhausted FOR_ITER skips.
     pub end_for: Option<u8>,
@@ -34,6 +36,10 @@ pub struct Opcodes {
     pub resume: u8,
     pub return_value: u8,
     pub swap: u8,
+    /// Whether an opcode jumps backwards by its argument, to a loop head.
+    pub jumps_back: [bool; 256],
+    /// See `raiser::operand_of`.
+    pub raise_operand: [u8; 256],
     /// Number of inline cache units behind each opcode.
     pub caches: [u8; 256],
 }
@@ -57,6 +63,17 @@ impl Opcodes {
         let map = module.getattr("opmap")?;
         let number = |name: &str| -> PyResult<u8> { map.get_item(name)?.extract() };
         let optional = |name: &str| number(name).ok();
+        let (mut jumps_back, mut raise_operand) = ([false; 256], [0u8; 256]);
+        for (name, op) in map.cast::<PyDict>()?.iter() {
+            let (name, op): (String, usize) = (name.extract()?, op.extract()?);
+            if op < 256 {
+                raise_operand[op] = raiser::operand_of(&name);
+            }
+            let is_loop = name.contains("JUMP_BACKWARD") && !name.contains("NO_INTERRUPT");
+            if op < 256 && is_loop && !name.contains("INSTRUMENTED") {
+                jumps_back[op] = true;
+            }
+        }
         let entries = module.getattr("_inline_cache_entries")?;
         let mut caches = [0u8; 256];
         if let Ok(by_name) = entries.cast::<PyDict>() {
@@ -74,6 +91,7 @@ impl Opcodes {
         }
         Ok(Opcodes {
             call: number("CALL")?,
+            call_kw: optional("CALL_KW"),
             copy_free_vars: number("COPY_FREE_VARS")?,
             end_for: optional("END_FOR"),
             extended_arg: number("EXTENDED_ARG")?,
@@ -88,6 +106,8 @@ impl Opcodes {
             resume: number("RESUME")?,
             return_value: number("RETURN_VALUE")?,
             swap: number("SWAP")?,
+            jumps_back,
+            raise_operand,
             caches,
         })
     }
@@ -115,6 +135,8 @@ pub struct Shape {
     pub resume: u32,
     /// Slots that become cells at entry, in the order of MAKE_CELL.
     pub cells: Vec<u32>,
+    /// Targets of backward jumps, in ascending order.
+    pub loop_heads: Vec<u32>,
     pub n_free: u32,
     pub n_locals_plus: u32,
     pub handlers: Vec<Handler>,
@@ -127,6 +149,7 @@ impl Shape {
         let ops = Opcodes::get(py)?;
         let bytecode = code.getattr("co_code")?.cast_into::<PyBytes>()?.as_bytes().to_vec();
         let table = code.getattr("co_exceptiontable")?.cast_into::<PyBytes>()?;
+        let mut loop_heads = Vec::new();
         let (mut starts, mut cells, mut resume) = (vec![0u32; bytecode.len() / 2], Vec::new(), None);
         let (mut unit, mut start, mut arg) = (0usize, None, 0u32);
         while unit < starts.len() {
@@ -142,6 +165,9 @@ impl Shape {
                 if resume.is_none() && op == ops.resume {
                     resume = Some(unit as u32);
                 }
+                if ops.jumps_back[usize::from(op)] {
+                    loop_heads.extend((end as u32).checked_sub(arg));
+                }
                 (start, arg) = (None, 0);
             }
             unit = end;
@@ -156,8 +182,10 @@ impl Shape {
                 code_int(code.as_ptr(), layout::code::NLOCALSPLUS) as u32,
             )
         };
+        loop_heads.sort_unstable();
+        loop_heads.dedup();
         let handlers = parse_exception_table(table.as_bytes());
-        Ok(Shape { bytecode, starts, resume, cells, n_free, n_locals_plus, handlers })
+        Ok(Shape { bytecode, starts, resume, cells, loop_heads, n_free, n_locals_plus, handlers })
     }
 
     /// The unit at which the operation at `unit` is started afresh: its first EXTENDED_ARG, and for a call with
@@ -209,6 +237,21 @@ impl Shape {
         }
         let has_caches = ops.caches[usize::from(self.bytecode[2 * at as usize])] > 0;
         if has_caches || at == 0 || self.handler_at(at - 1) != self.handler_at(at) { at + 1 } else { at }
+    }
+
+    /// The argument of the operation whose opcode is at `unit`.
+    pub fn arg_at(&self, ops: &Opcodes, unit: u32) -> u32 {
+        let first = self.starts.get(unit as usize).copied().unwrap_or(unit);
+        let prefixes = (first..unit).filter(|at| self.bytecode[2 * *at as usize] == ops.extended_arg);
+        prefixes.chain([unit]).fold(0, |arg, at| arg << 8 | u32::from(self.bytecode[2 * at as usize + 1]))
+    }
+
+    /// Whether native code that was entered at the loop head `head` can have the operation at `unit` raise: both are
+    /// covered by the same handler, or the operation has an operand that can raise in its place.
+    pub fn raises_in_loop(&self, ops: &Opcodes, unit: u32, head: u32) -> bool {
+        let at = self.opcode_unit(ops, unit);
+        self.handler_at(at) == self.handler_at(head)
+            || raiser::operand(ops, self, at, |_| false, usize::MAX).is_some()
     }
 
     /// The handler that an exception at `unit` goes to.

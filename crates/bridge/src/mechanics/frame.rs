@@ -302,6 +302,22 @@ impl Thread {
         }
     }
 
+    /// Lets events reach tracers and tools while native code runs inside an event's callback, as they would if the
+    /// interpreter ran; the returned guard restores the callback's state.
+    ///
+    /// # Safety
+    /// As [`Thread::frame`]; called inside a callback.
+    pub unsafe fn allow_events(self) -> AllowEvents {
+        // SAFETY: live thread state; the counter is at least one inside a callback.
+        unsafe { set_field(self.0, layout::thread::TRACING, self.events_blocked() - 1) }
+        AllowEvents(self)
+    }
+
+    unsafe fn events_blocked(self) -> c_int {
+        // SAFETY: live thread state.
+        unsafe { field(self.0, layout::thread::TRACING) }
+    }
+
     /// Whether a trace or profile function of this thread is set (`sys.settrace`, `sys.setprofile`, C level).
     ///
     /// # Safety
@@ -313,6 +329,16 @@ impl Thread {
             !field::<*mut c_void>(self.0, layout::thread::TRACEFUNC).is_null()
                 || !field::<*mut c_void>(self.0, layout::thread::PROFILEFUNC).is_null()
         }
+    }
+}
+
+/// See [`Thread::allow_events`].
+pub struct AllowEvents(Thread);
+
+impl Drop for AllowEvents {
+    fn drop(&mut self) {
+        // SAFETY: made inside a callback of this thread, which has not returned.
+        unsafe { set_field(self.0.0, layout::thread::TRACING, self.0.events_blocked() + 1) }
     }
 }
 

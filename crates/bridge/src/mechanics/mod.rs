@@ -30,12 +30,17 @@ pub mod layout;
 pub mod native;
 pub mod null;
 pub mod osr;
+pub mod poll;
+mod probe;
+mod raiser;
+pub mod resume;
 pub mod stack;
 pub mod stub;
 pub mod trampoline;
 
 pub use activation::{Activation, EnteredBy, Exit, KEEP};
 pub use native::{Body, LoopOutcome};
+pub use resume::{Resumer, State};
 
 /// Adds what Python sees of the mechanics to `_core`.
 ///
@@ -44,6 +49,9 @@ pub use native::{Body, LoopOutcome};
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     native::prepare(module.py())?;
     trampoline::prepare(module.py())?;
+    raiser::prepare(module.py())?;
+    poll::prepare(module.py())?;
+    probe::register(module)?;
     module.add_function(wrap_pyfunction!(null::null_promote, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_demote, module)?)?;
     Ok(())

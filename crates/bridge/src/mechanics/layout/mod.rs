@@ -26,6 +26,6 @@ pub use this_version::cframe;
 #[cfg(not(Py_3_13))]
 pub use this_version::interp;
 pub use this_version::{
-    bytearray, bytes, cell, code, dict, dict_keys, enumerate, float, frame, function, list, list_iter, long,
-    range_iter, seq_iter, thread, tuple, tuple_iter, type_object, zip,
+    bytearray, bytes, cell, code, dict, dict_keys, enumerate, float, frame, frame_object, function, list,
+    list_iter, long, range_iter, seq_iter, thread, tuple, tuple_iter, type_object, zip,
 };

@@ -96,6 +96,10 @@ pub mod dict_keys {
     pub const ENTRY_SIZE: usize = 24;
     pub const UNICODE_ENTRY_SIZE: usize = 16;
 }
+pub mod frame_object {
+    pub const FRAME: usize = 24;
+    pub const LINENO: usize = 40;
+}
 pub mod type_object {
     pub const VERSION_TAG: usize = 384;
 }

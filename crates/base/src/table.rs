@@ -164,6 +164,8 @@ entries! {
     /// value, conversion (0 none, 1 str, 2 repr, 3 ascii), format spec or null
     Format = "format", [Obj, I64, Obj] => O, Null, Opaque;
     ListAppend = "list_append", [Obj, Obj] => I, Negative, Local;
+    /// list, index in range, value; the item there is an exact float. Reuses that object when nobody else holds it.
+    ListSetFloat = "list_set_float", [Obj, I64, F64] => I, Negative, Local;
     ListExtend = "list_extend", [Obj, Obj] => I, Negative, Opaque;
     SetAdd = "set_add", [Obj, Obj] => I, Negative, Opaque;
     SetUpdate = "set_update", [Obj, Obj] => I, Negative, Opaque;

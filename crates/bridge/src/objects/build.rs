@@ -153,6 +153,26 @@ pub(super) unsafe extern "C" fn list_append(list: *mut PyObject, item: *mut PyOb
     i64::from(unsafe { ffi::PyList_Append(list, item) })
 }
 
+/// Engine rule 4: a float that only this list slot refers to is overwritten in place. The front end sees to it that no
+/// remembered box refers to it without holding a reference.
+pub(super) unsafe extern "C" fn list_set_float(list: *mut PyObject, index: i64, value: f64) -> i64 {
+    // SAFETY: the table's contract: an exact list, the index in range, an exact float in that slot.
+    unsafe {
+        let old = ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
+        if ffi::Py_REFCNT(old) == 1 {
+            (*old.cast::<ffi::PyFloatObject>()).ob_fval = value;
+            return 0;
+        }
+        let new = ffi::PyFloat_FromDouble(value);
+        if new.is_null() {
+            return -1;
+        }
+        ffi::PyList_SET_ITEM(list, index as ffi::Py_ssize_t, new);
+        ffi::Py_DECREF(old);
+        0
+    }
+}
+
 pub(super) unsafe extern "C" fn list_extend(list: *mut PyObject, iterable: *mut PyObject) -> i64 {
     // SAFETY: the table's contract.
     unsafe {

@@ -87,6 +87,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::BuildSlice => build::build_slice as _,
         Entry::Format => build::format as _,
         Entry::ListAppend => build::list_append as _,
+        Entry::ListSetFloat => build::list_set_float as _,
         Entry::ListExtend => build::list_extend as _,
         Entry::SetAdd => build::set_add as _,
         Entry::SetUpdate => build::set_update as _,

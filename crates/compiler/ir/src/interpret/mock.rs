@@ -293,6 +293,16 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             heap.list_mut(*list)?.push(*item);
             int(0)
         }
+        (Entry::ListSetFloat, [Obj(Some(list)), I64(index), Scalar::F64(value)]) => {
+            let new = heap.add(Object::Float(*value));
+            let slot = usize::try_from(*index).unwrap_or(usize::MAX);
+            let old = match heap.list_mut(*list)?.get_mut(slot) {
+                Some(item) => std::mem::replace(item, new),
+                None => return Err(format!("index {index} is outside the list")),
+            };
+            heap.release(old)?;
+            int(0)
+        }
         (Entry::ListToTuple, [Obj(Some(list))]) => {
             let items = heap.list(*list)?.clone();
             items.iter().try_for_each(|r| heap.retain(*r).map(|_| ()))?;

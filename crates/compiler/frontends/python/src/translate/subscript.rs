@@ -244,6 +244,7 @@ impl Tx<'_> {
                 fact.map(|f| f.seen)
             }
         };
+        let seen_float = seen == Some(Seen::Exact(KnownType::Float));
         let plain = match seen {
             Some(Seen::Exact(k)) if k.is_plain() => {
                 let is = self.emit(Inst::TypeIs(old, k));
@@ -252,6 +253,16 @@ impl Tx<'_> {
             }
             _ => false,
         };
+        // A fresh float over a float: in place when nobody else holds the old one (engine rule 4). A float that came from
+        // an object is stored as that object.
+        if let Val::Num(n @ Num { flavour: Flavour::Float, boxed: None, .. }) = *self.peek(2)
+            && seen_float
+        {
+            self.clobber_floats();
+            self.table(TableEntry::ListSetFloat, vec![o.v, i, n.v]);
+            self.drop_top(3);
+            return;
+        }
         // Box and take references before anything changes.
         let len = self.st.stack.len();
         let value = self.st.stack[len - 3].clone();

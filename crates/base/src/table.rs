@@ -11,7 +11,7 @@ use crate::flavour::Ty;
 /// What an operation may do to facts that compiled code holds (engine rule 14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Reads and writes nothing that another operation sees; may be removed when unused.
+    /// Only reads, and its result is no new reference: two equal calls in a row may become one, an unused one none.
     Pure,
     /// Allocates an object that the cycle collector does not track (int, float, str).
     AllocUntracked,
@@ -121,7 +121,7 @@ entries! {
     /// a fresh cell with the value (null: empty)
     MakeCell = "make_cell", [Obj] => O, Null, Opaque;
     /// contents of a cell; null with NameError/UnboundLocalError is left to CPython: declines when empty
-    LoadCell = "load_cell", [Obj] => O, Declines, Pure;
+    LoadCell = "load_cell", [Obj] => O, Declines, Local;
     StoreCell = "store_cell", [Obj, Obj] => I, Never, Opaque;
 
     // --- calls
@@ -137,7 +137,7 @@ entries! {
     /// next item; null without exception at the end (test with `is_null`), null with exception: see `NextFailed`
     Next = "next", [Obj] => O, Never, Opaque;
     /// after a null from `Next`: negative when an exception (other than StopIteration, which is cleared) is set, else 0
-    NextFailed = "next_failed", [] => I, Negative, Pure;
+    NextFailed = "next_failed", [] => I, Negative, Local;
 
     // --- iterators found in a running frame (exact type guarded)
     /// true when nobody else can hold the object (reference count 1)
@@ -147,7 +147,7 @@ entries! {
     RangeIterStop = "range_iter_stop", [Obj] => I, Never, Pure;
     RangeIterStep = "range_iter_step", [Obj] => I, Never, Pure;
     /// sequence of a list or tuple iterator (declines when exhausted), and the position of its next item
-    SeqIterSeq = "seq_iter_seq", [Obj] => O, Declines, Pure;
+    SeqIterSeq = "seq_iter_seq", [Obj] => O, Declines, Local;
     SeqIterPos = "seq_iter_pos", [Obj] => I, Never, Pure;
 
     // --- building
@@ -241,5 +241,5 @@ entries! {
 
     // --- run time services
     /// profile slot, object: remembers the object's type for a later version
-    Observe = "observe", [I64, Obj] => None, Never, Pure;
+    Observe = "observe", [I64, Obj] => None, Never, Local;
 }

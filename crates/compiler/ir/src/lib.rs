@@ -17,4 +17,5 @@ pub mod parse;
 pub mod dominators;
 pub mod verify;
 pub mod interpret;
+pub mod opt;
 pub mod cases;

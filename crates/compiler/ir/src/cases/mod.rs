@@ -5,7 +5,7 @@
 //! functions, one a line; `args`, `log`, `poll` and `force` belong to the call above them:
 //!
 //! ```text
-//! ; consts f [None, "name"]              all constants (needed unless they are none, true, false)
+//! ; consts f [None, "name"]              all constants (needed unless they are none, true, false); `arg0` is the first
 //! ; call f(1, [2]) -> 3                  or -> exit1 [locals] [stack], or -> raise exit1 "Type: text" [locals] [stack]
 //! ;   args [1, [5]]                      arguments afterwards (they are kept alive for it)
 //! ;   log ["call add at 4", "del x"]     what the program's user notices, in order; nothing if not given

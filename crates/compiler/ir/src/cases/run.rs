@@ -23,10 +23,12 @@ pub struct Observed {
 pub fn interpret(case: &Case, call: &Call, forced: Forced) -> Result<Observed, String> {
     let mut heap = Heap::new();
     let mut table = MockTable { interrupt: call.poll.clone(), ..MockTable::default() };
-    let mut consts: Vec<Ref> = Vec::new();
+    let mut built: Vec<Option<Ref>> = Vec::new();
     for c in &case.consts {
-        consts.push(build(&mut heap, c, &[])?.ok_or("a constant is not set")?);
+        let r = build(&mut heap, c, &built)?;
+        built.push(Some(r.ok_or("a constant is not set")?));
     }
+    let consts: Vec<Ref> = built.into_iter().flatten().collect();
     let mut args: Vec<Option<Ref>> = Vec::new();
     for arg in &call.args {
         let r = build(&mut heap, arg, &args)?;

@@ -1,0 +1,60 @@
+//! Gives values and exits new numbers in the order of the text and drops those that are no longer used, so that what a
+//! person reads has no gaps and nobody keeps tables for what is gone.
+
+use crate::entities::{ExitId, Value};
+use crate::function::Function;
+use crate::inst::{Inst, Terminator};
+use crate::opt::rewrite::replace_uses;
+
+/// The pass.
+pub fn run(f: &mut Function) {
+    exits(f);
+    values(f);
+}
+
+fn exits(f: &mut Function) {
+    let mut used = vec![false; f.exits.len()];
+    each_exit(f, &mut |e| used[e.index()] = true);
+    let mut number = vec![ExitId(0); used.len()];
+    let mut kept = 0;
+    for (number, used) in number.iter_mut().zip(&used) {
+        *number = ExitId(kept);
+        kept += u32::from(*used);
+    }
+    each_exit(f, &mut |e| *e = number[e.index()]);
+    let mut flags = used.iter();
+    f.exits.retain(|_| flags.next().is_some_and(|u| *u));
+}
+
+fn each_exit(f: &mut Function, visit: &mut dyn FnMut(&mut ExitId)) {
+    for block in &mut f.blocks {
+        for (inst, _) in &mut block.insts {
+            match inst {
+                Inst::Checked(_, _, _, e) | Inst::Guard(_, e) | Inst::Poll { fail: e, .. } => visit(e),
+                Inst::Table { fail: Some(e), .. } => visit(e),
+                _ => {}
+            }
+        }
+        if let Some(Terminator::Exit(e)) = &mut block.terminator {
+            visit(e);
+        }
+    }
+}
+
+fn values(f: &mut Function) {
+    let mut number: Vec<Option<Value>> = vec![None; f.n_values()];
+    let mut types = Vec::with_capacity(f.n_values());
+    let mut define = |v: &mut Value| {
+        let new = Value(types.len() as u32);
+        types.push(f.types[v.index()]);
+        number[v.index()] = Some(new);
+        *v = new;
+    };
+    for block in &mut f.blocks {
+        block.params.iter_mut().for_each(&mut define);
+        block.insts.iter_mut().filter_map(|(_, result)| result.as_mut()).for_each(&mut define);
+    }
+    // Only a function that is not valid uses a value that has no definition.
+    replace_uses(f, |v| number[v.index()].unwrap_or(v));
+    f.types = types;
+}

@@ -1,0 +1,45 @@
+//! Cheap, safe passes that run before LLVM: what LLVM can't know (objects, exits, references) or shouldn't have to read.
+//!
+//! In: a valid function. Out: a valid function that ends every run in the same way, with the same effects in the same
+//! order; exits that can no longer be taken are gone. One pass, one file; none knows where it stands in the list.
+
+mod rewrite;
+pub mod unreachable;
+pub mod params;
+pub mod fold;
+pub mod guards;
+pub mod dead;
+pub mod references;
+pub mod compact;
+
+use crate::function::Function;
+#[cfg(debug_assertions)]
+use crate::verify::assert_valid;
+
+/// A pass and its name.
+pub type Pass = (&'static str, fn(&mut Function));
+
+/// All passes, in order.
+pub const PASSES: &[Pass] = &[
+    ("params", params::run),
+    ("fold", fold::run),
+    ("guards", guards::run),
+    ("params again", params::run),
+    ("dead", dead::run),
+    ("references", references::run),
+    ("compact", compact::run),
+];
+
+/// Runs all passes. In debug builds the function is verified after each.
+///
+/// # Panics
+/// In debug builds, when a pass broke the function: that is our bug, never the input's.
+pub fn optimise(f: &mut Function) {
+    for (name, pass) in PASSES {
+        pass(f);
+        #[cfg(debug_assertions)]
+        assert_valid(f, name);
+        #[cfg(not(debug_assertions))]
+        let _ = name;
+    }
+}

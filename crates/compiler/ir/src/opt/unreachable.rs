@@ -1,0 +1,36 @@
+//! Removes blocks that no way from the entry leads to; the others keep their order and move up.
+
+use crate::dominators::Dominators;
+use crate::entities::Block;
+use crate::function::Function;
+use crate::inst::Terminator;
+
+/// The pass.
+pub fn run(f: &mut Function) {
+    let dominators = Dominators::new(f);
+    if dominators.order.len() == f.blocks.len() {
+        return;
+    }
+    let mut new_number = vec![Block(0); f.blocks.len()];
+    let mut kept = 0;
+    for (i, number) in new_number.iter_mut().enumerate() {
+        *number = Block(kept);
+        kept += u32::from(dominators.reachable(Block(i as u32)));
+    }
+    let mut i = 0;
+    f.blocks.retain(|_| {
+        i += 1;
+        dominators.reachable(Block(i - 1))
+    });
+    // Successors of reachable blocks are reachable, so every number that is looked up was given.
+    for block in &mut f.blocks {
+        match &mut block.terminator {
+            Some(Terminator::Jump(to, _)) => *to = new_number[to.index()],
+            Some(Terminator::Branch { then, els, .. }) => {
+                then.0 = new_number[then.0.index()];
+                els.0 = new_number[els.0.index()];
+            }
+            Some(Terminator::Return(_) | Terminator::Exit(_)) | None => {}
+        }
+    }
+}

@@ -92,7 +92,7 @@ fn generated(seed: u64, size: usize, int: i128, float: f64) -> (Case, Call) {
         poll: None,
         forced: vec![],
     };
-    (Case { function, consts: vec![Literal::Callable("look".to_owned())], calls: vec![] }, call)
+    (Case { function, consts: vec![Literal::Callable("count".to_owned())], calls: vec![] }, call)
 }
 
 proptest::proptest! {

@@ -2,8 +2,8 @@
 //!
 //! In: an entry and borrowed arguments. Out: new references, exceptions as `Type: message`, lines in the heap's log for
 //! everything that a user could notice (calls, finalisers). An entry that no case needs is an error, not a guess.
-//! Callables: `identity` gives its argument, `add` the sum of its two, `fail` raises, `clear` empties a list, and any
-//! other name gives `None`.
+//! Callables: `identity` gives its argument, `add` the sum of its two, `fail` raises, `clear` empties a list, `count` puts
+//! its argument's reference count into the log, and any other name gives `None`.
 
 use overdrive_base::flavour::Flavour;
 use overdrive_base::table::Entry;
@@ -463,6 +463,11 @@ fn call(heap: &mut Heap, name: &str, args: &[Ref]) -> Result<Reply> {
         ("add", [a, b]) => {
             let result = binary(heap, 0, *a, *b)?;
             new(heap, result)
+        }
+        ("count", [x]) => {
+            let count = heap.ref_count(*x);
+            heap.note(&format!("count {count}"));
+            object(heap.add(Object::None))
         }
         ("fail", _) => new(heap, Err("ValueError: asked to".to_owned())),
         ("clear", [list]) => {

@@ -118,9 +118,19 @@ impl Generator {
         self.scope = Scope { ints: vec![int], floats: vec![float], bools: vec![truth] };
     }
 
+    /// Returns a mixture of everything that can be seen, so that no difference gets lost.
     fn epilogue(&mut self) {
-        let int = self.int();
-        let result = self.table(Entry::BoxInt, vec![int], Some(ExitKind::Raise));
+        let mut mix = self.push(Inst::IConst(0));
+        let three = self.push(Inst::IConst(3));
+        for v in self.scope.bools.clone() {
+            let n = self.push(Inst::BoolToInt(v));
+            self.scope.ints.push(n);
+        }
+        for v in self.scope.ints.clone() {
+            let scaled = self.push(Inst::Int(IntOp::Mul, mix, three));
+            mix = self.push(Inst::Int(IntOp::Xor, scaled, v));
+        }
+        let result = self.table(Entry::BoxInt, vec![mix], Some(ExitKind::Raise));
         self.f.terminate(self.block, Terminator::Return(result));
     }
 
@@ -140,7 +150,7 @@ impl Generator {
     fn statements(&mut self, size: usize, depth: u32) {
         let before = self.owned.len();
         for _ in 0..size {
-            match self.r.below(if depth == 0 { 12 } else { 14 }) {
+            match self.r.below(if depth == 0 { 13 } else { 15 }) {
                 0..=4 => self.number(),
                 5 => self.checked(),
                 6 => {
@@ -158,8 +168,9 @@ impl Generator {
                 9 if self.owned.len() > before => self.release(before),
                 10 => self.observe(),
                 11 if self.owned.len() > before => self.swap(before),
-                12 => self.branch(size / 2, depth - 1),
-                13 => self.repeat(size / 2, depth - 1),
+                12 => self.hold(),
+                13 => self.branch(size / 2, depth - 1),
+                14 => self.repeat(size / 2, depth - 1),
                 _ => {}
             }
         }
@@ -240,6 +251,11 @@ impl Generator {
             self.scope.bools.push(unique);
             return;
         }
+        self.observe_object(obj);
+    }
+
+    /// A call that sees the object's count.
+    fn observe_object(&mut self, obj: Value) {
         let callable = self.push(Inst::OConst(overdrive_ir::entities::ConstId(0)));
         let null = self.push(Inst::Null);
         let result = self.table(Entry::Call, vec![callable, null, obj], Some(ExitKind::Raise));
@@ -257,6 +273,46 @@ impl Generator {
         let index = self.small();
         let old = self.push(Inst::ListSwap { list: LIST, index, item });
         self.owned.push(old);
+    }
+
+    /// Holds something while things happen that may end its other references: the pairs that the optimiser looks at.
+    fn hold(&mut self) {
+        let index = self.small();
+        let item = self.push(Inst::ItemGet(Seq::List, LIST, index));
+        let held = self.r.pick(&[item, item, TRACKED, FLOAT]);
+        // Only references from here on may end here: the other ways of a branch own the earlier ones, too.
+        let base = self.owned.len();
+        // There is a reference to give away before the pair begins.
+        self.push(Inst::IncRef(TRACKED));
+        self.owned.push(TRACKED);
+        self.push(Inst::IncRef(held));
+        self.owned.push(held);
+        for _ in 0..self.r.below(3) {
+            match self.r.below(4) {
+                0 => self.number(),
+                1 => self.observe_object(held),
+                2 => {
+                    // The item's place in the list goes to another object, and the list's reference ends.
+                    let Some(i) = self.owned.iter().rposition(|v| *v == TRACKED).filter(|i| *i >= base)
+                    else {
+                        continue;
+                    };
+                    let item = self.owned.remove(i);
+                    let old = self.push(Inst::ListSwap { list: LIST, index, item });
+                    let pos = self.next_pos();
+                    self.push(Inst::DecRef { obj: old, pos });
+                }
+                _ => {
+                    let unique = self.table(Entry::IsUnique, vec![held], None);
+                    self.scope.bools.push(unique);
+                }
+            }
+        }
+        if let Some(i) = self.owned.iter().rposition(|v| *v == held).filter(|i| *i >= base) {
+            self.owned.remove(i);
+            let pos = self.next_pos();
+            self.push(Inst::DecRef { obj: held, pos });
+        }
     }
 
     fn branch(&mut self, size: usize, depth: u32) {

@@ -1,0 +1,169 @@
+//! What the engine adds to `overdrive._core`.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::{Bound, Py, PyAny, PyAnyMethods, PyModule, PyModuleMethods, PyResult, Python, pyfunction};
+use pyo3::types::{PyDict, PyFunction};
+use pyo3::{ffi, wrap_pyfunction};
+
+use super::run::UnitBody;
+use super::unit::{Kind, Unit};
+use super::{debug, errors, explain, jit, promotion};
+use crate::mechanics::stub;
+use crate::promote::Progress;
+
+/// Registers the functions, and the engine with promotion.
+///
+/// # Errors
+/// What adding to a module raises.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(jit_function, module)?)?;
+    module.add_function(wrap_pyfunction!(promote, module)?)?;
+    module.add_function(wrap_pyfunction!(demote, module)?)?;
+    module.add_function(wrap_pyfunction!(explain_data, module)?)?;
+    module.add_function(wrap_pyfunction!(emit, module)?)?;
+    module.add_function(wrap_pyfunction!(debug_force, module)?)?;
+    module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
+    crate::promote::register(module, Arc::new(promotion::Overdrive))
+}
+
+/// `overdrive.jit` without its decorator forms.
+#[pyfunction]
+#[pyo3(name = "jit", signature = (function, /, *, strict=false, fastmath=false, parallel=false, nogil=false, cache=true))]
+fn jit_function<'py>(
+    function: &Bound<'py, PyAny>,
+    strict: bool,
+    fastmath: bool,
+    parallel: bool,
+    nogil: bool,
+    cache: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    // Accepted; there is nothing on disk yet that it could switch off.
+    let _ = cache;
+    for (is_asked, name) in [(fastmath, "fastmath"), (parallel, "parallel"), (nogil, "nogil")] {
+        if is_asked {
+            return Err(errors::error(py, &format!("{name}=True is not built yet")));
+        }
+    }
+    if is_off(py)? {
+        return Ok(function.clone());
+    }
+    jitted(function, strict)
+}
+
+fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    if jit::is_jit_function(function.as_ptr()) {
+        return Ok(function.clone());
+    }
+    if let Some(wrapper) = descriptor(function) {
+        let inner = jitted(&function.getattr("__func__")?, is_strict)?;
+        return wrapper.call1((inner,));
+    }
+    if !function.is_exact_instance_of::<PyFunction>() {
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err(format!("jit expects a function, not {}", super::input::type_name(function))));
+        }
+        return unchanged(function, is_strict, "it is not a Python function");
+    }
+    let code = function.getattr("__code__")?;
+    let code = stub::original_of(&code).unwrap_or(code);
+    if let Some(why) = promotion::refusal(&code)? {
+        return unchanged(function, is_strict, &why);
+    }
+    let (globals, builtins) = promotion::dictionaries(function);
+    let unit = Unit::new(Kind::Jit, is_strict, &code, globals, builtins);
+    let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
+    unit.stub.set(stub.as_ptr());
+    let native = stub::native_of(&stub).ok_or_else(|| PyTypeError::new_err("a stub without its native object"))?;
+    let twin = twin(function, &stub)?;
+    let made = jit::new(function, Some(jit::Twin { function: twin, native: native.unbind(), unit: Arc::as_ptr(&unit) }))?;
+    Ok(made.into_bound(py))
+}
+
+/// The function whose code is the stub: everything else is shared with the original.
+fn twin(function: &Bound<'_, PyAny>, stub: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let kind = function.get_type();
+    let attribute = |name: &str| function.getattr(name);
+    let twin = kind.call1((
+        stub,
+        attribute("__globals__")?,
+        attribute("__name__")?,
+        attribute("__defaults__")?,
+        attribute("__closure__")?,
+    ))?;
+    for name in ["__kwdefaults__", "__qualname__"] {
+        twin.setattr(name, attribute(name)?)?;
+    }
+    Ok(twin.unbind())
+}
+
+/// `classmethod` or `staticmethod` around a function: the wrapper to put around the jitted one.
+fn descriptor<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let ty = function.get_type();
+    let is = |known: *mut ffi::PyTypeObject| ty.as_ptr() == known.cast::<ffi::PyObject>();
+    (is(&raw mut ffi::PyClassMethod_Type) || is(&raw mut ffi::PyStaticMethod_Type)).then(|| ty.into_any())
+}
+
+fn unchanged<'py>(function: &Bound<'py, PyAny>, is_strict: bool, why: &str) -> PyResult<Bound<'py, PyAny>> {
+    if is_strict { Err(errors::not_compiled(function.py(), why)) } else { Ok(function.clone()) }
+}
+
+/// Whether `OVERDRIVE=0` switched everything off.
+fn is_off(py: Python<'_>) -> PyResult<bool> {
+    let environ = py.import("os")?.getattr("environ")?;
+    Ok(environ.call_method1("get", ("OVERDRIVE",))?.eq("0")?)
+}
+
+/// Swaps native code into a function; returns the function. One that cannot be compiled stays as it is.
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+fn promote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if !is_off(function.py())? && !jit::is_jit_function(function.as_ptr()) {
+        let ticket = promotion::promote(function)?;
+        if let Progress::Refused(reasons) = ticket.progress() {
+            let _ = reasons;
+        }
+    }
+    Ok(function.clone())
+}
+
+/// Gives a function its original code back; returns the function.
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+fn demote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if function.is_exact_instance_of::<PyFunction>() {
+        stub::unswap(function)?;
+        return Ok(function.clone());
+    }
+    Ok(jit::original(function).unwrap_or_else(|| function.clone()))
+}
+
+/// Everything about the compiled code of a function, as plain data.
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+fn explain_data<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    explain::data(function)
+}
+
+/// A text of the latest version of a function: stage `ir`, `llvm` or `asm`.
+#[pyfunction]
+fn emit(function: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
+    explain::emit(function, stage)
+}
+
+/// For tests: makes a guard fail in every version compiled from now on.
+#[pyfunction]
+#[pyo3(signature = (what, /))]
+fn debug_force(what: &Bound<'_, PyAny>) -> PyResult<()> {
+    debug::force(what)
+}
+
+/// For tests: number of exits of the latest version.
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+fn debug_exit_count(function: &Bound<'_, PyAny>) -> PyResult<usize> {
+    explain::n_exits(function)
+}

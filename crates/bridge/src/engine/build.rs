@@ -1,0 +1,332 @@
+//! Making versions: samples → facts → IR (under the GIL), IR → machine code (without it), installed under the GIL.
+//!
+//! In: a unit and the frame whose arguments or slots are the samples. Out: a version in the unit, or the reason why there
+//! is none. Machine code is made on the compile thread: `jit` waits for it, promotion does not.
+
+use std::sync::mpsc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use overdrive_base::layout::ObjectLayout;
+use overdrive_base::table::Entry as TableEntry;
+use overdrive_codegen::{Level, Options, Services, Target};
+use overdrive_frontend_python::code::CodeObject;
+use overdrive_frontend_python::decode::decode;
+use overdrive_frontend_python::facts::{Entry, Fact, Seen, Translation};
+use overdrive_frontend_python::opcodes::Opcode;
+use overdrive_frontend_python::translate::translate;
+use overdrive_ir::function::Function;
+use overdrive_jit::{CompileRequest, JitError, Version as Code};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyResult, Python};
+
+use super::consts::{Consts, Scope};
+use super::oracle::LiveOracle;
+use super::unit::{Kind, Unit};
+use super::version::{Parts, Place, Version};
+use super::{compiler, debug, run};
+use crate::mechanics::activation::Activation;
+use crate::objects;
+use crate::promote::Progress;
+
+/// A translation that waits for its machine code.
+struct Prepared {
+    place: Place,
+    function: Function,
+    parts: Parts,
+    process: Process,
+}
+
+/// What machine code is made for, copied so that it can be used without the GIL.
+struct Process {
+    layout: ObjectLayout,
+    entries: Vec<usize>,
+}
+
+/// Why no version came out.
+pub(crate) enum Stopped {
+    /// The front end or the code generator said so.
+    Refused(String),
+    /// Python raised; it is reported and the function stays interpreted.
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Stopped {
+    fn from(error: PyErr) -> Stopped {
+        Stopped::Raised(error)
+    }
+}
+
+/// Makes a version for the arguments in a stub's frame, as `Unit::wants_call_version` allowed.
+///
+/// # Safety
+/// The activation's frame is live, entered by its stub, and no argument was taken out of it.
+pub(crate) unsafe fn call_version(py: Python<'_>, unit: &Arc<Unit>, activation: &Activation<'_>) {
+    let prepared = prepare(py, unit, |oracle, plain| {
+        let n_args = plain.n_args() as usize;
+        // SAFETY: by contract the first slots hold the arguments.
+        let facts = (0..n_args).map(|i| unsafe { sample(py, oracle, *activation.locals.add(i)) }).collect::<Option<_>>();
+        facts.map(Entry::Call).ok_or_else(|| Stopped::Refused("an argument is missing".to_owned()))
+    });
+    finish(py, unit, Place::Call, prepared);
+}
+
+/// Makes a version for a running frame at a loop head, as `Unit::wants_loop_version` allowed, and waits for it.
+///
+/// # Safety
+/// The activation's frame is live, with all its slots and its stack.
+pub(crate) unsafe fn loop_version(py: Python<'_>, unit: &Arc<Unit>, activation: &Activation<'_>, offset: u32) {
+    let prepared = prepare(py, unit, |oracle, plain| {
+        // SAFETY: by contract; at a loop head the interpreter has saved its stack pointer.
+        unsafe {
+            let n_slots = activation.frame.n_locals_plus();
+            let depth = activation.frame.depth();
+            let slot = |i: usize| *activation.locals.add(i);
+            let locals = (0..plain.localsplus.len()).map(|i| sample(py, oracle, slot(i))).collect();
+            let stack = (0..depth).map(|i| sample(py, oracle, slot(n_slots + i))).collect();
+            Ok(Entry::Loop { offset, locals, stack })
+        }
+    });
+    finish(py, unit, Place::Loop(offset), prepared);
+}
+
+unsafe fn sample<'py>(py: Python<'py>, oracle: &mut LiveOracle<'py>, object: *mut ffi::PyObject) -> Option<Fact> {
+    // SAFETY: the slot holds a reference or null.
+    let value = unsafe { Bound::from_borrowed_ptr_or_opt(py, object)? };
+    Some(oracle.sample(&value))
+}
+
+/// Everything that needs the GIL before the code generator.
+fn prepare<'py>(
+    py: Python<'py>,
+    unit: &Unit,
+    entry: impl FnOnce(&mut LiveOracle<'py>, &CodeObject) -> Result<Entry, Stopped>,
+) -> Result<Prepared, Stopped> {
+    let begin = Instant::now();
+    let plain = unit.plain(py)?;
+    let code = unit.code.bind(py);
+    // SAFETY: the calling function owns both dictionaries.
+    let (globals, builtins): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+        unsafe { (Bound::from_borrowed_ptr(py, unit.globals), Bound::from_borrowed_ptr(py, unit.builtins)) };
+    let mut oracle = LiveOracle::new(
+        code.getattr("co_names")?.cast_into().map_err(PyErr::from)?,
+        globals.cast().map_err(PyErr::from)?.clone(),
+        builtins.cast().map_err(PyErr::from)?.clone(),
+        unit.state.borrow().lessons.clone(),
+        Unit::first_is_cell(&plain),
+    );
+    let entry = entry(&mut oracle, &plain)?;
+    let translation = translate(&plain, &entry, &mut oracle).map_err(|refusal| {
+        let line = refusal.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        Stopped::Refused(format!("{line}{}", refusal.why))
+    })?;
+    let process = process(py).ok_or_else(|| Stopped::Refused(LAYOUT_UNKNOWN.to_owned()))?;
+    let np_bools = (process.layout.np_true as *mut _, process.layout.np_false as *mut _);
+    let scope = Scope { code, globals: &globals, builtins: &builtins, found: &oracle.found, np_bools };
+    let Translation { function, notes, profile, types } = translation;
+    let consts = Consts::resolve(&function.consts, &scope)?;
+    let is_plain = plain.n_args() == plain.arg_count;
+    let parts = Parts {
+        notes,
+        types,
+        watched: profile,
+        n_positional: is_plain.then_some(plain.arg_count),
+        consts,
+        samples: describe(&entry, &plain),
+        front_end: begin.elapsed(),
+    };
+    let place = match entry {
+        Entry::Call(_) => Place::Call,
+        Entry::Loop { offset, .. } => Place::Loop(offset),
+    };
+    Ok(Prepared { place, function, parts, process })
+}
+
+const LAYOUT_UNKNOWN: &str = "this interpreter's objects are not laid out as expected (see `overdrive info`)";
+
+fn process(py: Python<'_>) -> Option<Process> {
+    let layout = objects::object_layout(py)?;
+    Some(Process { layout, entries: TableEntry::ALL.iter().map(|e| objects::address(*e)).collect() })
+}
+
+/// Hands the rest to the compile thread; `jit` and loops wait for it.
+fn finish(py: Python<'_>, unit: &Arc<Unit>, place: Place, prepared: Result<Prepared, Stopped>) {
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(stopped) => return refuse(py, unit, place, stopped),
+    };
+    let waits = unit.kind == Kind::Jit || place != Place::Call;
+    let outcome = if waits { compile_and_wait(py, prepared) } else { compile_behind(py, unit, prepared) };
+    match outcome {
+        Ok(Some(made)) => install(py, unit, made),
+        // Under way, or too much in flight.
+        Ok(None) => {}
+        Err(error) => refuse(py, unit, place, Stopped::Raised(error)),
+    }
+}
+
+/// A finished compile: what it was for, the code, and how long it took.
+struct Made {
+    place: Place,
+    parts: Parts,
+    code: Result<Code, JitError>,
+    time: Duration,
+}
+
+/// The stages that need no GIL. Runs on the compile thread.
+fn make(prepared: Prepared) -> Made {
+    let begin = Instant::now();
+    let Prepared { place, function, parts, process } = prepared;
+    // A version that still watches types is replaced soon.
+    let level = if parts.watched.is_empty() { Level::Full } else { Level::Quick };
+    let code = compiler::outside_fork(|| generate(function, &process, parts.consts.addresses(), level, false));
+    Made { place, parts, code, time: begin.elapsed() }
+}
+
+fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let job: compiler::Job = Box::new(move || {
+        // The receiver is gone only when the waiting thread is.
+        let _ = sender.send(make(prepared));
+    });
+    compiler::submit_first(py, job)?;
+    // An error: the compile panicked or the process is ending. The function then stays interpreted.
+    py.detach(move || receiver.recv()).map(Some).map_err(|_| PyRuntimeError::new_err("the compile did not finish"))
+}
+
+/// `None` when under way. A refused job is tried again by a later call.
+fn compile_behind(py: Python<'_>, unit: &Arc<Unit>, prepared: Prepared) -> PyResult<Option<Made>> {
+    let theirs = Arc::clone(unit);
+    let job: compiler::Job = Box::new(move || {
+        let made = make(prepared);
+        if compiler::closing() {
+            // References cannot be dropped without the interpreter; the process is about to end.
+            std::mem::forget((theirs, made));
+            return;
+        }
+        Python::attach(|py| {
+            install(py, &theirs, made);
+            drop(theirs);
+        });
+    });
+    if compiler::submit(py, job)?.is_some() {
+        unit.not_now();
+    }
+    Ok(None)
+}
+
+fn generate(
+    function: Function,
+    process: &Process,
+    consts: &[usize],
+    level: Level,
+    keep: bool,
+) -> Result<Code, JitError> {
+    let target = Target { layout: &process.layout, entries: &process.entries, services: services(), consts };
+    let options = Options { forced: debug::forced(), cpu: None, keep, level };
+    overdrive_jit::compile(CompileRequest { function, options }, &target)
+}
+
+/// LLVM IR and assembly of a version: it is compiled once more, and thrown away.
+///
+/// # Errors
+/// `RuntimeError` with the code generator's words.
+pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, String)> {
+    let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
+    let function = version.function().clone();
+    let consts = version.consts.addresses().to_vec();
+    let code = py.detach(|| {
+        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, true))
+    });
+    let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
+    let text = |t: Option<&str>| t.unwrap_or_default().to_owned();
+    Ok((text(code.llvm_ir()), text(code.asm())))
+}
+
+fn services() -> Services {
+    Services {
+        exit: run::exit as *const () as usize,
+        poll: run::poll_service as *const () as usize,
+        should_fail: debug::should_fail as *const () as usize,
+    }
+}
+
+fn install(py: Python<'_>, unit: &Arc<Unit>, made: Made) {
+    let Made { place, parts, code, time } = made;
+    match code {
+        Ok(code) => {
+            unit.install(Version::new(Arc::as_ptr(unit), place, parts, code, time));
+            report(unit, Progress::Done(Instant::now()));
+        }
+        Err(error) => refuse(py, unit, place, Stopped::Refused(format!("internal error, please report: {error}"))),
+    }
+}
+
+fn refuse(py: Python<'_>, unit: &Arc<Unit>, place: Place, stopped: Stopped) {
+    let why = match stopped {
+        Stopped::Refused(why) => why,
+        Stopped::Raised(error) => {
+            let why = format!("internal error, please report: {error}");
+            error.write_unraisable(py, None);
+            why
+        }
+    };
+    unit.refuse(place, why.clone());
+    if unit.call_versions().is_empty() {
+        report(unit, Progress::Refused(vec![why]));
+    }
+}
+
+fn report(unit: &Unit, progress: Progress) {
+    if let Some(ticket) = &unit.state.borrow().ticket {
+        ticket.set(progress);
+    }
+}
+
+/// What each argument or local was, for people.
+fn describe(entry: &Entry, plain: &CodeObject) -> Vec<String> {
+    let name = |i: usize| plain.localsplus.get(i).map_or("?", |slot| slot.name.as_str()).to_owned();
+    match entry {
+        Entry::Call(facts) => {
+            facts.iter().enumerate().map(|(i, f)| format!("{}: {}", name(i), seen_name(&f.seen))).collect()
+        }
+        Entry::Loop { locals, .. } => {
+            let set = locals.iter().enumerate().filter_map(|(i, f)| Some((i, f.as_ref()?)));
+            set.map(|(i, f)| format!("{}: {}", name(i), seen_name(&f.seen))).collect()
+        }
+    }
+}
+
+fn seen_name(seen: &Seen) -> String {
+    match seen {
+        Seen::Exact(ty) => ty.name().to_owned(),
+        Seen::Array { dtype, ndim } => format!("{}[{}]", dtype.name(), vec![":"; usize::from(*ndim)].join(", ")),
+        Seen::Other(name) => name.clone(),
+    }
+}
+
+/// Where a frame can be sent to return.
+pub(crate) enum WayToReturn {
+    /// A RETURN_VALUE, with the value on the stack.
+    Value(u32),
+    /// A RETURN_CONST of `None`: all that a function without RETURN_VALUE returns is its constants.
+    Constant(u32),
+}
+
+/// Finds a return in the bytecode of a unit that hands over `value`.
+pub(crate) fn way_to_return(
+    py: Python<'_>,
+    unit: &Unit,
+    value: *mut ffi::PyObject,
+) -> Option<WayToReturn> {
+    let plain = unit.plain(py).ok()?;
+    let consts = unit.code.bind(py).getattr("co_consts").ok()?;
+    let instrs = decode(plain.version, &plain.code).ok()?;
+    if let Some(found) = instrs.iter().find(|i| i.opcode == Opcode::ReturnValue) {
+        return Some(WayToReturn::Value(found.start));
+    }
+    let is_it = |index: u32| consts.get_item(index).is_ok_and(|c| c.as_ptr() == value);
+    let found = instrs.iter().find(|i| i.opcode == Opcode::ReturnConst && is_it(i.arg))?;
+    Some(WayToReturn::Constant(found.start))
+}

@@ -1,0 +1,84 @@
+//! Loops that already run: code that is armed, and the units of frames that are met at its loop heads.
+//!
+//! In: a code object whose loops are hot. Out: native code in the frames that run them, as each arrives at a loop head.
+//! A module or a function that is called once is promoted this way, and interpreted rests of promoted functions return
+//! to native code.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::ffi;
+use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
+
+use super::run;
+use super::unit::{Kind, Unit};
+use crate::mechanics::activation::Activation;
+use crate::mechanics::frame::field;
+use crate::mechanics::native::{Body, LoopOutcome};
+use crate::mechanics::{layout, osr, stub};
+use crate::promote::{Progress, Ticket};
+
+/// Has the loops of `code` offered to native code from now on.
+///
+/// # Errors
+/// What arming raises.
+pub(crate) fn arm(code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
+    let ticket = Ticket::new(Progress::Pending);
+    let body: Option<Box<dyn Body>> = match stub::original_of(code) {
+        Some(_) => None,
+        None => Some(Box::new(LoopBody {
+            code: code.clone().unbind(),
+            ticket: ticket.clone(),
+            units: RefCell::new(Vec::new()),
+        })),
+    };
+    if !osr::arm(code, body)? {
+        ticket.set(Progress::Refused(vec!["a tracer is active, or no frame runs this code now".to_owned()]));
+    }
+    Ok(ticket)
+}
+
+/// The body of code that is not a stub. Its units are made when frames come, since only a frame knows its globals.
+struct LoopBody {
+    code: Py<PyAny>,
+    ticket: Ticket,
+    units: RefCell<Vec<Arc<Unit>>>,
+}
+
+// SAFETY: used under the GIL only (the trait's contract).
+unsafe impl Send for LoopBody {}
+// SAFETY: as above.
+unsafe impl Sync for LoopBody {}
+
+impl Body for LoopBody {
+    unsafe fn call(&self, _activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+        // Never entered by a call; this means "run the original".
+        std::ptr::null_mut()
+    }
+
+    unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let unit = self.unit(activation);
+            run::enter_loop(&unit, activation, offset)
+        }
+    }
+}
+
+impl LoopBody {
+    /// The unit for the dictionaries of this frame.
+    unsafe fn unit(&self, activation: &Activation<'_>) -> Arc<Unit> {
+        // SAFETY: the frame is live, the GIL is held.
+        unsafe {
+            if let Some(unit) = self.units.borrow().iter().find(|unit| unit.serves(activation.frame)) {
+                return Arc::clone(unit);
+            }
+            let py = Python::assume_attached();
+            let builtins = field(activation.frame.0, layout::frame::BUILTINS);
+            let unit = Unit::new(Kind::Promoted, false, self.code.bind(py), activation.frame.globals(), builtins);
+            unit.state.borrow_mut().ticket = Some(self.ticket.clone());
+            self.units.borrow_mut().push(Arc::clone(&unit));
+            unit
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Running: from a stub's frame or a loop head into machine code, and out again.
+//!
+//! In: an activation (a frame whose first slots are the arguments, or whose slots and stack are live). Out: a value, or
+//! the frame put into the state in which CPython goes on. Holds the services that machine code calls.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use overdrive_codegen::Rt;
+use overdrive_ir::exit::ExitKind;
+use pyo3::ffi;
+use pyo3::prelude::Python;
+
+use super::unit::{Kind, Unit};
+use super::version::{MISS, Run, Version};
+use super::{build, errors, jit};
+use crate::mechanics::activation::{Activation, Exit};
+use crate::mechanics::native::{Body, LoopOutcome};
+use crate::mechanics::resume::State;
+use crate::mechanics::{poll, stub};
+use crate::objects;
+
+/// One call in this many is timed.
+const TIMED_EVERY: u64 = 64;
+
+/// What a stub's native object holds.
+pub(crate) struct UnitBody(pub(crate) Arc<Unit>);
+
+impl Body for UnitBody {
+    #[inline]
+    unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+        let unit = &self.0;
+        let version = unit.current();
+        // SAFETY: by the trait's contract the frame is live; `current` points to a version that the unit owns.
+        unsafe {
+            if version.is_null() || !unit.serves(activation.frame) {
+                return first_or_other_call(unit, activation);
+            }
+            let n_calls = unit.counters.calls.get() + 1;
+            unit.counters.calls.set(n_calls);
+            if n_calls % TIMED_EVERY == 0 {
+                return timed_call(unit, version, activation);
+            }
+            match enter(version, activation) {
+                Ok(value) => value,
+                Err(_) => first_or_other_call(unit, activation),
+            }
+        }
+    }
+
+    unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+        // SAFETY: by the trait's contract.
+        unsafe { enter_loop(&self.0, activation, offset) }
+    }
+}
+
+impl Drop for UnitBody {
+    fn drop(&mut self) {
+        self.0.stub.set(std::ptr::null_mut());
+    }
+}
+
+/// Why a version was not entered; nothing has happened.
+struct NotTaken;
+
+/// Runs a version in a frame.
+///
+/// # Safety
+/// The GIL is held, the version is kept alive by its unit, the activation's slots are as its entry expects.
+#[inline]
+unsafe fn enter(version: *const Version, activation: &mut Activation<'_>) -> Result<*mut ffi::PyObject, NotTaken> {
+    // SAFETY: by contract. The version stays mapped while it is active.
+    unsafe {
+        let version = &*version;
+        if !version.enter() {
+            gone(version);
+            return Err(NotTaken);
+        }
+        let mut run = Run {
+            rt: Rt {
+                code_base: activation.code_units.cast::<u8>(),
+                owner: std::ptr::from_ref(version).cast_mut().cast(),
+                profile: version.profile_words(),
+            },
+            activation: std::ptr::from_mut(activation).cast(),
+        };
+        let entry = version.entry();
+        let result = entry(activation.locals.cast(), activation.frame.0, &raw mut run.rt, activation.eval_breaker);
+        if version.is_learning() && result != MISS {
+            (*version.unit).learn(version);
+        }
+        version.leave();
+        if result == MISS { Err(NotTaken) } else { Ok(result.cast()) }
+    }
+}
+
+/// # Safety
+/// As `enter`.
+#[cold]
+unsafe fn gone(version: &Version) {
+    // SAFETY: the unit owns the version.
+    unsafe { (*version.unit).drop_version(version) };
+}
+
+#[cold]
+unsafe fn timed_call(
+    unit: &Arc<Unit>,
+    version: *const Version,
+    activation: &mut Activation<'_>,
+) -> *mut ffi::PyObject {
+    let begin = Instant::now();
+    // SAFETY: as for the untimed call.
+    unsafe {
+        match enter(version, activation) {
+            Ok(value) => {
+                if !activation.is_left() {
+                    unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
+                    unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
+                }
+                value
+            }
+            Err(_) => first_or_other_call(unit, activation),
+        }
+    }
+}
+
+/// The call that the current version does not serve: another version, a new one, or the original
+/// from its start.
+#[cold]
+#[inline(never)]
+unsafe fn first_or_other_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+    // SAFETY: called by `call`, under its contract.
+    unsafe {
+        if !unit.serves(activation.frame) {
+            return std::ptr::null_mut();
+        }
+        for version in unit.call_versions() {
+            if unit.current().is_null() && unit.is_stale(&version) {
+                continue;
+            }
+            if let Ok(value) = enter(Arc::as_ptr(&version), activation) {
+                unit.used(&version);
+                return value;
+            }
+        }
+        if unit.wants_call_version() {
+            build::call_version(Python::assume_attached(), unit, activation);
+        }
+        // The new version, or the stale one while its successor is being compiled.
+        for version in unit.call_versions() {
+            if let Ok(value) = enter(Arc::as_ptr(&version), activation) {
+                unit.used(&version);
+                return value;
+            }
+        }
+        if let Some(why) = unit.why_closed() {
+            give_back(unit, activation, &why);
+        }
+        std::ptr::null_mut()
+    }
+}
+
+/// Nothing will ever be compiled: the function gets its original code back, so that it costs nothing more; a strict one
+/// raises.
+unsafe fn give_back(unit: &Unit, activation: &Activation<'_>, why: &str) {
+    // SAFETY: the frame is live and belongs to a function; swapping its code does not touch the running frame.
+    unsafe {
+        let py = Python::assume_attached();
+        match unit.kind {
+            Kind::Jit if unit.is_strict => errors::not_compiled(py, why).restore(py),
+            Kind::Jit => jit::interpret(unit.jitted.get()),
+            Kind::Promoted => {
+                if let Some(function) = pyo3::Bound::from_borrowed_ptr_or_opt(py, activation.frame.function())
+                    && let Err(error) = stub::unswap(&function)
+                {
+                    error.write_unraisable(py, Some(&function));
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The contract of `Body::enter_loop`.
+pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+    // SAFETY: by contract; `leave` gets one owned reference.
+    unsafe {
+        if !unit.serves(activation.frame) {
+            return LoopOutcome::NotEntered;
+        }
+        for is_second_try in [false, true] {
+            for version in unit.loop_versions(offset) {
+                let Ok(value) = enter(Arc::as_ptr(&version), activation) else { continue };
+                unit.counters.loops_entered.set(unit.counters.loops_entered.get() + 1);
+                if !activation.is_left() {
+                    if value.is_null() {
+                        // An exit that could not build its state: the error is raised where the frame stands.
+                        let position = activation.frame.position();
+                        let at = position - activation.code_units.offset_from(activation.frame.first_unit());
+                        activation.leave(2 * at.max(0) as u32, &[], &[], Exit::Raise);
+                    } else {
+                        return_from_loop(unit, activation, value);
+                    }
+                }
+                return LoopOutcome::Left;
+            }
+            if is_second_try || !unit.wants_loop_version(offset) {
+                break;
+            }
+            build::loop_version(Python::assume_attached(), unit, activation, offset);
+        }
+        if unit.is_loop_closed(offset) { LoopOutcome::NeverAgain } else { LoopOutcome::NotEntered }
+    }
+}
+
+/// The function returned inside native code: the frame returns that value.
+unsafe fn return_from_loop(unit: &Unit, activation: &mut Activation<'_>, value: *mut ffi::PyObject) {
+    // SAFETY: the value is handed over; every slot stays as it is.
+    unsafe {
+        match build::way_to_return(Python::assume_attached(), unit, value) {
+            Some(build::WayToReturn::Value(offset)) => {
+                activation.leave(offset, &[], &[value], Exit::Reexecute);
+            }
+            Some(build::WayToReturn::Constant(offset)) => {
+                ffi::Py_DECREF(value);
+                activation.leave(offset, &[], &[], Exit::Reexecute);
+            }
+            None => {
+                // No bytecode returns this value: the front end made it up.
+                ffi::Py_DECREF(value);
+                ffi::PyErr_SetString(ffi::PyExc_SystemError, c"overdrive: no way to return from a loop".as_ptr());
+                let at = activation.frame.position() - activation.code_units.offset_from(activation.frame.first_unit());
+                activation.leave(2 * at.max(0) as u32, &[], &[], Exit::Raise);
+            }
+        }
+    }
+}
+
+/// Machine code leaves: counts it, rebuilds the state as objects and puts the frame there.
+pub(crate) unsafe extern "C" fn exit(
+    rt: *mut Rt,
+    _frame: *mut u8,
+    _args: *mut *mut u8,
+    exit_id: u32,
+    values: *const u64,
+) -> *mut u8 {
+    // SAFETY: called by machine code of a live version with its own `rt`, which is a `Run`'s first field.
+    unsafe {
+        let run = rt.cast::<Run>();
+        let version = &*(*rt).owner.cast::<Version>();
+        let index = exit_id as usize;
+        let exit = &version.function().exits[index];
+        if exit.kind == ExitKind::Entry {
+            return MISS;
+        }
+        let unit = &*version.unit;
+        unit.exited(version, index);
+        let is_raise = exit.kind == ExitKind::Raise;
+        let mut raised = [std::ptr::null_mut(); 3];
+        let [kind, value, traceback] = &mut raised;
+        if is_raise {
+            ffi::PyErr_Fetch(kind, value, traceback);
+        }
+        let Some(mut built) = objects::materialise(exit, values, version.consts.objects()) else {
+            // Out of memory while leaving: what was raised first is lost, the frame ends here.
+            raised.into_iter().for_each(|o| ffi::Py_XDECREF(o));
+            return std::ptr::null_mut();
+        };
+        let (locals, stack) = (std::mem::take(&mut built.locals), std::mem::take(&mut built.stack));
+        let how = if is_raise { Exit::Raise } else { Exit::Reexecute };
+        let mut state = State { offset: exit.offset, locals, stack, exit: how, raised };
+        if (*run).activation.is_null() {
+            version.set_active(1);
+            let result = without_frame(Python::assume_attached(), unit, state);
+            version.set_active(-1);
+            return result.cast();
+        }
+        let [kind, value, traceback] = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
+        if is_raise {
+            ffi::PyErr_Restore(kind, value, traceback);
+        }
+        let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
+        (*(*run).activation).leave(exit.offset, &locals, &stack, how).cast()
+    }
+}
+
+/// Goes on behind a call without a frame.
+unsafe fn without_frame(py: Python<'_>, unit: &Unit, state: State) -> *mut ffi::PyObject {
+    match unit.resumer(py) {
+        // SAFETY: the state is that of an exit of this code; leaf versions have no free variables.
+        Ok(resumer) => unsafe { resumer.resume(py, unit.globals, std::ptr::null_mut(), state) },
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Machine code saw the eval breaker.
+pub(crate) unsafe extern "C" fn poll_service(rt: *mut Rt, frame: *mut u8, pos: u32) -> i32 {
+    // SAFETY: machine code passes its own `rt` and its live frame.
+    unsafe {
+        let run = rt.cast::<Run>();
+        debug_assert!(!frame.is_null());
+        (*(*run).activation).set_position(pos);
+        poll::run()
+    }
+}

@@ -1,0 +1,497 @@
+//! A unit: everything known about the native code of one code object under one globals dictionary.
+//!
+//! In: what versions report (misses, exits, observed types). Out: which version runs next, and whether another is worth
+//! making. Owned by the native object inside the stub's code, so it dies with its function; it owns nothing that leads
+//! back to it. All fields are used under the GIL; no borrow is held while Python code can run.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use overdrive_codegen::{NativeFn, Rt};
+use overdrive_frontend_python::code::{CodeObject, LocalKind};
+use overdrive_ir::exit::ExitKind;
+use pyo3::ffi;
+use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
+
+use super::oracle::Lessons;
+use super::version::{MISS, Place, Version};
+use super::{compiler, debug, input};
+use crate::mechanics::frame::Frame;
+use crate::mechanics::gil_cell::GilCell;
+use crate::mechanics::resume::Resumer;
+use crate::mechanics::layout;
+use crate::promote::Ticket;
+
+/// Versions of one entry that are kept; a call tries them in order of last use.
+const MAX_VERSIONS: usize = 4;
+/// Compiles of one unit, failed and replaced ones included.
+const MAX_COMPILES: u32 = 12;
+/// Recompiles for observed types.
+const MAX_PROFILE_ROUNDS: u32 = 3;
+/// Calls that no version took before another version is made.
+const MISSES_BEFORE_COMPILE: u32 = 2;
+/// An exit taken this often is not an accident …
+const HOT_EXIT: u32 = 3;
+/// … while the version is this young,
+const YOUNG: u64 = 50;
+/// … or when at least one entry in this many takes it.
+const HOT_EXIT_ENTRIES: u64 = 50;
+
+/// Who asked for native code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `jit`: the first call waits for the compile.
+    Jit,
+    /// Promotion: the program runs on meanwhile.
+    Promoted,
+}
+
+/// The version that a vectorcall may enter without a frame. `n_args` matches nothing while there is none.
+pub(crate) struct Leaf {
+    pub(crate) n_args: Cell<usize>,
+    pub(crate) entry: Cell<NativeFn>,
+    pub(crate) rt: Cell<*mut Rt>,
+    pub(crate) calls: Cell<u64>,
+}
+
+/// See the module's contract.
+pub(crate) struct Unit {
+    pub(crate) leaf: Leaf,
+    /// The version that a call tries first; null: the slow path decides.
+    current: Cell<*const Version>,
+    pub(crate) kind: Kind,
+    pub(crate) code: Py<PyAny>,
+    /// Compared and baked in, never owned: a running function owns both.
+    pub(crate) globals: *mut ffi::PyObject,
+    pub(crate) builtins: *mut ffi::PyObject,
+    pub(crate) counters: Counters,
+    /// Makes the frame for an exit of a call without one.
+    resumer: OnceCell<Resumer>,
+    /// Not being compiled is an error.
+    pub(crate) is_strict: bool,
+    /// The jitted callable, borrowed: it owns this unit. Null for promoted functions and after its life.
+    pub(crate) jitted: Cell<*mut ffi::PyObject>,
+    /// The stub code object, borrowed: it owns this unit. Null before and after its life.
+    pub(crate) stub: Cell<*mut ffi::PyObject>,
+    plain: OnceCell<Arc<CodeObject>>,
+    pub(crate) state: RefCell<State>,
+}
+
+/// What `explain` and the report show.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) calls: Cell<u64>,
+    pub(crate) timed_calls: Cell<u64>,
+    pub(crate) timed: Cell<Duration>,
+    pub(crate) exits: Cell<u64>,
+    pub(crate) loops_entered: Cell<u64>,
+}
+
+/// What changes rarely.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Entered by calls, last used first.
+    pub(crate) calls: Vec<Arc<Version>>,
+    /// Entered at loop heads.
+    pub(crate) loops: HashMap<u32, Vec<Arc<Version>>>,
+    /// Replaced, but perhaps still on some stack.
+    retired: Vec<Arc<Version>>,
+    pub(crate) lessons: Lessons,
+    pub(crate) compiles: u32,
+    profile_rounds: u32,
+    misses: u32,
+    /// The version that the next call's compile replaces.
+    stale: Option<Arc<Version>>,
+    /// A compile is under way, started in this process (see `compiler::epoch`).
+    compiling: Option<u32>,
+    /// No further compile: why.
+    pub(crate) closed: Option<String>,
+    /// Loop heads that are not compiled, and why.
+    pub(crate) closed_loops: HashMap<u32, String>,
+    pub(crate) ticket: Option<Ticket>,
+}
+
+// SAFETY: every access happens under the GIL (the module's contract); the compile thread only moves an `Arc` around.
+unsafe impl Send for Unit {}
+// SAFETY: as above.
+unsafe impl Sync for Unit {}
+
+static REGISTRY: GilCell<Option<HashMap<usize, Vec<Weak<Unit>>>>> = GilCell::new(None);
+
+unsafe extern "C" fn no_entry(_: *mut *mut u8, _: *mut u8, _: *mut Rt, _: *const u8) -> *mut u8 {
+    MISS
+}
+
+impl Unit {
+    /// A unit for `code` run with the given dictionaries, findable by `units_of`.
+    pub(crate) fn new(
+        kind: Kind,
+        is_strict: bool,
+        code: &Bound<'_, PyAny>,
+        globals: *mut ffi::PyObject,
+        builtins: *mut ffi::PyObject,
+    ) -> Arc<Unit> {
+        let unit = Arc::new(Unit {
+            leaf: Leaf {
+                n_args: Cell::new(usize::MAX),
+                entry: Cell::new(no_entry),
+                rt: Cell::new(std::ptr::null_mut()),
+                calls: Cell::new(0),
+            },
+            current: Cell::new(std::ptr::null()),
+            kind,
+            code: code.clone().unbind(),
+            globals,
+            builtins,
+            counters: Counters::default(),
+            resumer: OnceCell::new(),
+            is_strict,
+            jitted: Cell::new(std::ptr::null_mut()),
+            stub: Cell::new(std::ptr::null_mut()),
+            plain: OnceCell::new(),
+            state: RefCell::new(State::default()),
+        });
+        // SAFETY: GIL held (`Bound`); the closure runs no Python.
+        unsafe {
+            REGISTRY.with(|registry| {
+                let units = registry.get_or_insert_default().entry(code.as_ptr() as usize).or_default();
+                units.retain(|unit| unit.strong_count() > 0);
+                units.push(Arc::downgrade(&unit));
+            });
+        }
+        unit
+    }
+
+    /// The code object as plain data, read once.
+    ///
+    /// # Errors
+    /// What reading the code object raises.
+    pub(crate) fn plain(&self, py: Python<'_>) -> PyResult<Arc<CodeObject>> {
+        if let Some(plain) = self.plain.get() {
+            return Ok(Arc::clone(plain));
+        }
+        let plain = Arc::new(input::code_object(self.code.bind(py))?);
+        Ok(Arc::clone(self.plain.get_or_init(|| plain)))
+    }
+
+    /// How a call without a frame goes on in CPython.
+    ///
+    /// # Errors
+    /// What building a code object raises.
+    pub(crate) fn resumer(&self, py: Python<'_>) -> PyResult<&Resumer> {
+        if self.resumer.get().is_none() {
+            let made = Resumer::new(self.code.bind(py))?;
+            // Another thread may have been faster while the code object was built.
+            let _ = self.resumer.set(made);
+        }
+        self.resumer.get().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("no continuation"))
+    }
+
+    /// The first argument is a cell variable.
+    pub(crate) fn first_is_cell(plain: &CodeObject) -> bool {
+        plain.localsplus.first().is_some_and(|slot| slot.kind == LocalKind::CellArg)
+    }
+
+    #[inline]
+    pub(crate) fn current(&self) -> *const Version {
+        self.current.get()
+    }
+
+    #[inline]
+    pub(crate) fn leaf(&self) -> &Leaf {
+        &self.leaf
+    }
+
+    /// Whether a frame's function has the dictionaries that this unit's versions were made for.
+    ///
+    /// # Safety
+    /// The frame is live.
+    #[inline]
+    pub(crate) unsafe fn serves(&self, frame: Frame) -> bool {
+        // SAFETY: by contract.
+        unsafe {
+            frame.globals() == self.globals
+                && crate::mechanics::frame::field::<*mut ffi::PyObject>(frame.0, layout::frame::BUILTINS) == self.builtins
+        }
+    }
+
+    /// Calls so far, those without a frame included.
+    pub(crate) fn n_calls(&self) -> u64 {
+        self.counters.calls.get() + self.leaf.calls.get()
+    }
+
+    /// The versions that a call may enter now, in the order in which to try them.
+    pub(crate) fn call_versions(&self) -> Vec<Arc<Version>> {
+        self.state.borrow().calls.clone()
+    }
+
+    /// The versions for a loop head.
+    pub(crate) fn loop_versions(&self, offset: u32) -> Vec<Arc<Version>> {
+        self.state.borrow().loops.get(&offset).cloned().unwrap_or_default()
+    }
+
+    /// This version took a call: it is tried first from now on.
+    pub(crate) fn used(&self, version: &Arc<Version>) {
+        let mut state = self.state.borrow_mut();
+        if let Some(at) = state.calls.iter().position(|v| Arc::ptr_eq(v, version)) {
+            state.calls[..=at].rotate_right(1);
+            state.misses = 0;
+            if state.stale.is_none() {
+                self.publish(&state);
+            }
+        }
+    }
+
+    /// A constant of this version is gone.
+    pub(crate) fn drop_version(&self, version: *const Version) {
+        let mut state = self.state.borrow_mut();
+        if let Some(at) = state.calls.iter().position(|v| Arc::as_ptr(v) == version) {
+            let old = state.calls.remove(at);
+            state.retired.push(old);
+        }
+        for versions in state.loops.values_mut() {
+            versions.retain(|v| Arc::as_ptr(v) != version);
+        }
+        self.publish(&state);
+    }
+
+    /// Whether this version is about to be replaced.
+    pub(crate) fn is_stale(&self, version: &Arc<Version>) -> bool {
+        self.state.borrow().stale.as_ref().is_some_and(|stale| Arc::ptr_eq(stale, version))
+    }
+
+    /// Whether calls will never be compiled.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.borrow().closed.is_some()
+    }
+
+    /// Why nothing is compiled any more.
+    pub(crate) fn why_closed(&self) -> Option<String> {
+        self.state.borrow().closed.clone()
+    }
+
+    /// Whether a loop head will never be compiled.
+    pub(crate) fn is_loop_closed(&self, offset: u32) -> bool {
+        let state = self.state.borrow();
+        state.closed_loops.contains_key(&offset) || state.compiles >= 2 * MAX_COMPILES
+    }
+
+    /// Whether the call that no version took, or that found a stale one, should have a version made; if so, marks the
+    /// compile as begun.
+    pub(crate) fn wants_call_version(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.retired.retain(|v| v.is_active() || Arc::strong_count(v) > 1);
+        if state.closed.is_some() || state.compiling == Some(compiler::epoch()) {
+            return false;
+        }
+        if state.compiles >= MAX_COMPILES {
+            if state.calls.is_empty() {
+                state.closed = Some(format!("no version held after {MAX_COMPILES} compiles"));
+            }
+            state.stale = None;
+            self.publish(&state);
+            return false;
+        }
+        let wanted = state.stale.is_some() || state.calls.is_empty() || {
+            state.misses += 1;
+            state.misses >= MISSES_BEFORE_COMPILE
+        };
+        if wanted {
+            state.compiling = Some(compiler::epoch());
+            state.compiles += 1;
+        }
+        wanted
+    }
+
+    /// Whether a loop head should have a version made; if so, marks the compile as begun.
+    pub(crate) fn wants_loop_version(&self, offset: u32) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.retired.retain(|v| v.is_active() || Arc::strong_count(v) > 1);
+        let n_versions = state.loops.get(&offset).map_or(0, Vec::len);
+        let wanted = state.compiling != Some(compiler::epoch())
+            && state.compiles < 2 * MAX_COMPILES
+            && n_versions < MAX_VERSIONS
+            && !state.closed_loops.contains_key(&offset);
+        if wanted {
+            state.compiling = Some(compiler::epoch());
+            state.compiles += 1;
+        }
+        wanted
+    }
+
+    /// The compile did not begin after all; a later call may try again.
+    pub(crate) fn not_now(&self) {
+        let mut state = self.state.borrow_mut();
+        state.compiling = None;
+        state.compiles = state.compiles.saturating_sub(1);
+    }
+
+    /// A compile is done: the new version is tried first, and replaces the stale one.
+    pub(crate) fn install(&self, version: Arc<Version>) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.compiling = None;
+        match version.place {
+            Place::Call => {
+                state.misses = 0;
+                if let Some(stale) = state.stale.take() {
+                    state.calls.retain(|v| !Arc::ptr_eq(v, &stale));
+                    state.retired.push(stale);
+                }
+                state.calls.insert(0, version);
+                if state.calls.len() > MAX_VERSIONS {
+                    state.retired.extend(state.calls.drain(MAX_VERSIONS..));
+                }
+            }
+            Place::Loop(offset) => state.loops.entry(offset).or_default().insert(0, version),
+        }
+        self.publish(state);
+    }
+
+    /// A compile came to nothing.
+    pub(crate) fn refuse(&self, place: Place, why: String) {
+        let mut state = self.state.borrow_mut();
+        state.compiling = None;
+        state.stale = None;
+        match place {
+            Place::Call if state.calls.is_empty() => state.closed = Some(why),
+            // What there is goes on; no further types are tried.
+            Place::Call => state.compiles = MAX_COMPILES,
+            Place::Loop(offset) => {
+                state.closed_loops.insert(offset, why);
+            }
+        }
+        self.publish(&state);
+    }
+
+    /// Counts an exit; when its guard fails too often, the guard goes and the version is made anew.
+    pub(crate) fn exited(&self, version: &Version, exit: usize) {
+        let n_taken = version.taken[exit].get().saturating_add(1);
+        version.taken[exit].set(n_taken);
+        self.counters.exits.set(self.counters.exits.get() + 1);
+        if version.function().exits[exit].kind != ExitKind::Resume || debug::is_on() {
+            return;
+        }
+        let entered = version.entered.get();
+        let is_hot = n_taken >= HOT_EXIT && (entered <= YOUNG || u64::from(n_taken) * HOT_EXIT_ENTRIES >= entered);
+        if !is_hot || !version.is_speculative(exit) {
+            return;
+        }
+        let offset = version.function().exits[exit].origin;
+        if self.state.borrow_mut().lessons.blocked.insert(offset) {
+            self.make_anew(version);
+        }
+    }
+
+    /// Takes over what a version's profile slots saw; new knowledge makes it stale.
+    #[cold]
+    pub(crate) fn learn(&self, version: &Version) {
+        // SAFETY: called with the GIL held, like all of this.
+        let news = version.observations(unsafe { Python::assume_attached() });
+        let is_new = {
+            let mut state = self.state.borrow_mut();
+            if state.profile_rounds >= MAX_PROFILE_ROUNDS {
+                return;
+            }
+            let mut is_new = false;
+            for (offset, observed) in news {
+                is_new |= state.lessons.observed.insert(offset, observed.clone()) != Some(observed);
+            }
+            state.profile_rounds += u32::from(is_new);
+            is_new
+        };
+        if is_new {
+            self.make_anew(version);
+        }
+    }
+
+    /// True while versions with profile slots are worth a round.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.state.borrow().profile_rounds < MAX_PROFILE_ROUNDS
+    }
+
+    /// The next call compiles a version in this one's place; the next entry of a loop does likewise.
+    fn make_anew(&self, version: &Version) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        match version.place {
+            Place::Call => {
+                if let Some(found) = state.calls.iter().find(|v| std::ptr::eq(Arc::as_ptr(v), version)) {
+                    state.stale = Some(Arc::clone(found));
+                }
+            }
+            Place::Loop(offset) => {
+                if let Some(versions) = state.loops.get_mut(&offset)
+                    && let Some(at) = versions.iter().position(|v| std::ptr::eq(Arc::as_ptr(v), version))
+                {
+                    let old = versions.remove(at);
+                    state.retired.push(old);
+                }
+            }
+        }
+        self.publish(state);
+    }
+
+    /// Nothing of this unit runs any more; versions that are on a stack stay until they are left.
+    pub(crate) fn close(&self, why: &str) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.closed = Some(why.to_owned());
+        state.stale = None;
+        state.retired.append(&mut state.calls);
+        state.retired.extend(state.loops.drain().flat_map(|(_, versions)| versions));
+        self.publish(state);
+    }
+
+    /// Makes `current` and `leaf` agree with the list. A stale version hides all: the slow path must see the next call.
+    fn publish(&self, state: &State) {
+        let first = state.calls.first().filter(|_| state.stale.is_none());
+        self.current.set(first.map_or(std::ptr::null(), Arc::as_ptr));
+        let leaf = first.filter(|v| v.is_leaf);
+        match leaf {
+            Some(version) => {
+                self.leaf.entry.set(version.entry());
+                self.leaf.rt.set(version.leaf_rt());
+                self.leaf.n_args.set(version.function().n_args as usize);
+            }
+            None => {
+                self.leaf.n_args.set(usize::MAX);
+                self.leaf.entry.set(no_entry);
+            }
+        }
+    }
+}
+
+/// Live units of a code object.
+pub(crate) fn units_of(code: &Bound<'_, PyAny>) -> Vec<Arc<Unit>> {
+    // SAFETY: GIL held (`Bound`); the closure runs no Python.
+    let units = unsafe {
+        REGISTRY.with(|registry| {
+            let units = registry.as_ref().and_then(|r| r.get(&(code.as_ptr() as usize)));
+            units.map(|u| u.iter().filter_map(Weak::upgrade).collect::<Vec<_>>())
+        })
+    };
+    // An address may be used again by another code object.
+    units.unwrap_or_default().into_iter().filter(|u| u.code.as_ptr() == code.as_ptr()).collect()
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let key = self.code.as_ptr() as usize;
+        // SAFETY: units are dropped under the GIL: by the native object's end, or by a compile that holds it.
+        unsafe {
+            REGISTRY.with(|registry| {
+                if let Some(registry) = registry
+                    && let Some(units) = registry.get_mut(&key)
+                {
+                    units.retain(|unit| unit.strong_count() > 0);
+                    if units.is_empty() {
+                        registry.remove(&key);
+                    }
+                }
+            });
+        }
+    }
+}

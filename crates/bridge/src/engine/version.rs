@@ -1,0 +1,214 @@
+//! One version: machine code for a code object under assumptions, and everything that keeps it valid.
+//!
+//! In: a translation and its machine code. Out: an entry to call, counters, and what `explain` shows. Versions belong to
+//! a unit and die with it; one that was replaced is kept until no activation is inside it.
+
+use std::cell::Cell;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use overdrive_codegen::{NativeFn, Rt};
+use overdrive_ir::function::Function;
+use overdrive_ir::inst::Inst;
+use overdrive_jit::Version as Code;
+use overdrive_frontend_python::facts::{Note, Observed, Status};
+use pyo3::prelude::Python;
+
+use super::consts::Consts;
+use super::unit::Unit;
+use crate::mechanics::Activation;
+use crate::objects::Profile;
+
+/// What native code answers when the arguments are not those it was made for. Never an object: nothing is at 1.
+pub(crate) const MISS: *mut u8 = std::ptr::without_provenance_mut(1);
+
+/// Where a version is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Call,
+    /// The loop head at this bytecode offset.
+    Loop(u32),
+}
+
+/// Machine code and its assumptions.
+pub(crate) struct Version {
+    pub(crate) unit: *const Unit,
+    pub(crate) place: Place,
+    /// Machine code and the IR that it was made from.
+    pub(crate) code: Code,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) types: Vec<(String, String)>,
+    /// Bytecode offset of each profile slot.
+    watched: Vec<u32>,
+    pub(crate) consts: Consts,
+    /// Type of each argument or local it was made for, for people.
+    pub(crate) samples: Vec<String>,
+    pub(crate) front_end: Duration,
+    pub(crate) code_generation: Duration,
+    /// May be called with the arguments of a vectorcall and no frame.
+    pub(crate) is_leaf: bool,
+    /// Times that each exit was taken.
+    pub(crate) taken: Box<[Cell<u32>]>,
+    pub(crate) entered: Cell<u64>,
+    profile: Profile,
+    /// Activations inside the code.
+    active: Cell<u32>,
+    /// For calls without a frame.
+    leaf_run: Run,
+}
+
+/// What machine code gets as its `Rt`: the contract's fields first, then the activation.
+#[repr(C)]
+pub(crate) struct Run {
+    pub(crate) rt: Rt,
+    /// Null for a call without a frame.
+    pub(crate) activation: *mut Activation<'static>,
+}
+
+/// What a translation leaves behind beside its IR.
+pub(crate) struct Parts {
+    pub(crate) notes: Vec<Note>,
+    pub(crate) types: Vec<(String, String)>,
+    pub(crate) watched: Vec<u32>,
+    /// Number of parameters when all of them are positional and there is no `*args` or `**kwargs`.
+    pub(crate) n_positional: Option<u32>,
+    pub(crate) consts: Consts,
+    pub(crate) samples: Vec<String>,
+    pub(crate) front_end: Duration,
+}
+
+impl Version {
+    /// Puts the parts together; in an `Arc`, because machine code keeps its address.
+    pub(crate) fn new(
+        unit: *const Unit,
+        place: Place,
+        parts: Parts,
+        code: Code,
+        code_generation: Duration,
+    ) -> Arc<Version> {
+        let Parts { notes, types, watched, n_positional, consts, samples, front_end } = parts;
+        let function = &code.function;
+        let is_leaf = place == Place::Call
+            && !function.needs_frame
+            && consts.is_unpinned()
+            && n_positional == Some(function.n_args)
+            && watched.is_empty()
+            && !takes_arguments(function);
+        let n_exits = function.exits.len();
+        Arc::new_cyclic(|this: &Weak<Version>| Version {
+            unit,
+            place,
+            consts,
+            samples,
+            front_end,
+            code_generation,
+            is_leaf,
+            taken: vec![Cell::new(0); n_exits].into_boxed_slice(),
+            entered: Cell::new(0),
+            profile: Profile::new(watched.len() as u32),
+            active: Cell::new(0),
+            leaf_run: Run {
+                rt: Rt {
+                    code_base: std::ptr::null(),
+                    owner: this.as_ptr().cast_mut().cast(),
+                    profile: std::ptr::null_mut(),
+                },
+                activation: std::ptr::null_mut(),
+            },
+            code,
+            notes,
+            types,
+            watched,
+        })
+    }
+
+    /// The IR; exits refer to it.
+    pub(crate) fn function(&self) -> &Function {
+        &self.code.function
+    }
+
+    /// Whether it still watches types for a later version.
+    #[inline]
+    pub(crate) fn is_learning(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
+    /// The machine code.
+    #[inline]
+    pub(crate) fn entry(&self) -> NativeFn {
+        self.code.code.entry()
+    }
+
+    /// The `Rt` of calls without a frame.
+    pub(crate) fn leaf_rt(&self) -> *mut Rt {
+        (&raw const self.leaf_run.rt).cast_mut()
+    }
+
+    /// One word per profile slot, written by machine code.
+    #[inline]
+    pub(crate) fn profile_words(&self) -> *mut usize {
+        self.profile.words()
+    }
+
+    /// Begins an activation; false when a constant is gone, and the version with it.
+    ///
+    /// # Safety
+    /// The GIL is held.
+    #[inline]
+    pub(crate) unsafe fn enter(&self) -> bool {
+        // SAFETY: by contract.
+        if !unsafe { self.consts.hold() } {
+            return false;
+        }
+        self.active.set(self.active.get() + 1);
+        self.entered.set(self.entered.get() + 1);
+        true
+    }
+
+    /// Ends an activation.
+    ///
+    /// # Safety
+    /// The GIL is held, after a successful `enter`.
+    #[inline]
+    pub(crate) unsafe fn leave(&self) {
+        self.active.set(self.active.get() - 1);
+        // SAFETY: by contract. Last, because a finaliser may retire this version; the caller's unit outlives it.
+        unsafe { self.consts.release() };
+    }
+
+    /// Whether code of this version is on some thread's stack.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.get() != 0
+    }
+
+    /// Keeps the version while an exit of a call without a frame is served.
+    pub(crate) fn set_active(&self, by: i32) {
+        self.active.set(self.active.get().wrapping_add_signed(by));
+    }
+
+    /// Exits taken, in all.
+    pub(crate) fn n_exits_taken(&self) -> u64 {
+        self.taken.iter().map(|n| u64::from(n.get())).sum()
+    }
+
+    /// Whether an exit is that of a check which another version could do without: its operation is native, not one
+    /// that is left to the interpreter anyway.
+    pub(crate) fn is_speculative(&self, exit: usize) -> bool {
+        let origin = self.function().exits[exit].origin;
+        let mut notes = self.notes.iter().filter(|n| n.offset == origin);
+        notes.all(|n| n.status != Status::Interpreted)
+    }
+
+    /// What the slots saw, by bytecode offset; empty when nothing did.
+    pub(crate) fn observations(&self, py: Python<'_>) -> Vec<(u32, Observed)> {
+        let slots = self.watched.iter().zip(0..);
+        let seen = slots.map(|(offset, slot)| (*offset, self.profile.observed(py, slot)));
+        seen.filter(|(_, observed)| *observed != Observed::Nothing).collect()
+    }
+}
+
+/// Whether the code takes references out of its argument array, which a vectorcall's caller owns.
+fn takes_arguments(function: &Function) -> bool {
+    let insts = function.blocks.iter().flat_map(|b| &b.insts);
+    insts.into_iter().any(|(inst, _)| matches!(inst, Inst::OwnArg(_)))
+}

@@ -112,6 +112,9 @@ entries! {
     DelItem = "delitem", [Obj, Obj] => I, Negative, Opaque;
     /// globals, builtins, name: as LOAD_GLOBAL does
     LoadGlobal = "load_global", [Obj, Obj, Obj] => O, Null, Opaque;
+    /// globals, builtins, name: value of an exact int (float) that the name means; declines for anything else
+    GlobalInt = "global_int", [Obj, Obj, Obj] => I, Declines, Pure;
+    GlobalFloat = "global_float", [Obj, Obj, Obj] => F, Declines, Pure;
     StoreGlobal = "store_global", [Obj, Obj, Obj] => I, Negative, Opaque;
     /// globals, builtins, name, expected value: true when the name still means that very object
     GlobalIs = "global_is", [Obj, Obj, Obj, Obj] => B, Never, Pure;
@@ -240,6 +243,8 @@ entries! {
     MathHypot = "math_hypot", [F64, F64] => F, Declines, Pure;
 
     // --- run time services
+    /// whether CPython asks for attention (as `poll` tests it)
+    PollPending = "poll_pending", [] => B, Never, Local;
     /// profile slot, object: remembers the object's type for a later version
     Observe = "observe", [I64, Obj] => None, Never, Local;
 }

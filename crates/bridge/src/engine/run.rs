@@ -266,7 +266,10 @@ pub(crate) unsafe extern "C" fn exit(
             raised.into_iter().for_each(|o| ffi::Py_XDECREF(o));
             return std::ptr::null_mut();
         };
-        let (locals, stack) = (std::mem::take(&mut built.locals), std::mem::take(&mut built.stack));
+        let (mut locals, stack) = (std::mem::take(&mut built.locals), std::mem::take(&mut built.stack));
+        let slots = &version.function().global_slots;
+        let registers = locals.split_off(locals.len() - slots.len());
+        give_back_globals(Python::assume_attached(), unit, slots, registers);
         let how = if is_raise { Exit::Raise } else { Exit::Reexecute };
         let mut state = State { offset: exit.offset, locals, stack, exit: how, raised };
         if (*run).activation.is_null() {
@@ -281,6 +284,30 @@ pub(crate) unsafe extern "C" fn exit(
         }
         let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
         (*(*run).activation).leave(exit.offset, &locals, &stack, how).cast()
+    }
+}
+
+/// Stores the globals that the version kept in registers (null: the dictionary is up to date). A store that finds no
+/// memory keeps the old value, as CPython's own would.
+unsafe fn give_back_globals(py: Python<'_>, unit: &Unit, slots: &[u32], registers: Vec<*mut ffi::PyObject>) {
+    if registers.iter().all(|o| o.is_null()) {
+        return;
+    }
+    let names = unit.code.bind(py).getattr("co_names");
+    for (slot, value) in slots.iter().zip(registers) {
+        if value.is_null() {
+            continue;
+        }
+        if let Ok(Ok(name)) = names.as_ref().map(|n| n.get_item(*slot as usize)) {
+            // SAFETY: the running function owns its globals, an exact dictionary; the register's reference is ours.
+            unsafe {
+                if ffi::PyDict_SetItem(unit.globals, name.as_ptr(), value) < 0 {
+                    ffi::PyErr_Clear();
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { ffi::Py_DECREF(value) };
     }
 }
 

@@ -58,6 +58,8 @@ pub fn address(entry: Entry) -> usize {
         Entry::LoadGlobal => names::load_global as _,
         Entry::StoreGlobal => names::store_global as _,
         Entry::DelGlobal => names::del_global as _,
+        Entry::GlobalInt => names::global_int as _,
+        Entry::GlobalFloat => names::global_float as _,
         Entry::GlobalIs => names::global_is as _,
         Entry::ModuleAttrIs => names::module_attr_is as _,
         Entry::MakeCell => names::make_cell as _,
@@ -144,6 +146,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::MathHypot => math::hypot as _,
 
         Entry::Observe => profile::observe as _,
+        Entry::PollPending => names::poll_pending as _,
     };
     function as usize
 }

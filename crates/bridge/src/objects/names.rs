@@ -94,6 +94,73 @@ pub(super) unsafe extern "C" fn del_global(globals: *mut PyObject, name: *mut Py
     }
 }
 
+/// What a name means, when both scopes are plain dictionaries.
+///
+/// # Safety
+/// The table's contract.
+unsafe fn peek_global(
+    globals: *mut PyObject,
+    builtins: *mut PyObject,
+    name: *mut PyObject,
+) -> Option<*mut PyObject> {
+    // SAFETY: the caller's contract.
+    match unsafe { peek(globals, name) } {
+        Peek::Value(value) => Some(value),
+        Peek::Unknown => None,
+        // SAFETY: as above.
+        Peek::Absent => match unsafe { peek(builtins, name) } {
+            Peek::Value(value) => Some(value),
+            Peek::Absent | Peek::Unknown => None,
+        },
+    }
+}
+
+pub(super) unsafe extern "C" fn global_int(
+    globals: *mut PyObject,
+    builtins: *mut PyObject,
+    name: *mut PyObject,
+    result: *mut i64,
+) -> u8 {
+    // SAFETY: the table's contract; `unbox_int` tests the type.
+    unsafe { peek_global(globals, builtins, name).map_or(0, |value| super::boxing::unbox_int(value, result)) }
+}
+
+pub(super) unsafe extern "C" fn global_float(
+    globals: *mut PyObject,
+    builtins: *mut PyObject,
+    name: *mut PyObject,
+    result: *mut f64,
+) -> u8 {
+    // SAFETY: the table's contract; the value is read only from an exact float.
+    unsafe {
+        match peek_global(globals, builtins, name) {
+            Some(value) if ffi::PyFloat_CheckExact(value) != 0 => {
+                *result = ffi::PyFloat_AS_DOUBLE(value);
+                1
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// As the inline poll of machine code tests it.
+pub(super) unsafe extern "C" fn poll_pending() -> u8 {
+    // SAFETY: machine code runs with the GIL held, so there is a current thread; other threads write the word
+    // atomically.
+    unsafe {
+        let word = crate::mechanics::frame::Thread::current().eval_breaker();
+        #[cfg(Py_3_13)]
+        let pending = (*word.cast::<std::sync::atomic::AtomicUsize>())
+            .load(std::sync::atomic::Ordering::Relaxed)
+            & 0xff
+            != 0;
+        #[cfg(not(Py_3_13))]
+        let pending =
+            (*word.cast::<std::sync::atomic::AtomicI32>()).load(std::sync::atomic::Ordering::Relaxed) != 0;
+        u8::from(pending)
+    }
+}
+
 pub(super) unsafe extern "C" fn global_is(
     globals: *mut PyObject,
     builtins: *mut PyObject,
@@ -101,16 +168,7 @@ pub(super) unsafe extern "C" fn global_is(
     expected: *mut PyObject,
 ) -> u8 {
     // SAFETY: the table's contract.
-    let value = unsafe {
-        match peek(globals, name) {
-            Peek::Value(value) => Some(value),
-            Peek::Absent => match peek(builtins, name) {
-                Peek::Value(value) => Some(value),
-                Peek::Absent | Peek::Unknown => None,
-            },
-            Peek::Unknown => None,
-        }
-    };
+    let value = unsafe { peek_global(globals, builtins, name) };
     u8::from(value == Some(expected))
 }
 

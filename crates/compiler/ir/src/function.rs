@@ -58,6 +58,9 @@ pub struct Function {
     pub needs_frame: bool,
     /// Number of profile slots (`Entry::Observe`).
     pub n_profile: u32,
+    /// Global variables (`co_names[n]`) that are held in registers: each exit's `locals` end with one slot for each of
+    /// them, to be stored into the globals unless it is empty.
+    pub global_slots: Vec<u32>,
 }
 
 impl Function {

@@ -89,8 +89,9 @@ impl Tx<'_> {
 
     fn shapes(&self, target: usize, state: &State, at: At) -> Vec<Shape> {
         let first = self.f.cfg.blocks[target].first;
+        let n = self.f.code.localsplus.len();
         let locals = state.locals.iter().enumerate().map(|(i, v)| {
-            let live = self.f.locals.is_live(first, LocalIdx(i as u32));
+            let live = i >= n || self.f.locals.is_live(first, LocalIdx(i as u32));
             shape_of(v, live, at)
         });
         // A reference held by a local or a container does not survive a merge on the stack.
@@ -102,9 +103,17 @@ impl Tx<'_> {
         if a.len() != b.len() {
             return Err(self.refused("paths disagree about the stack"));
         }
-        a.iter()
-            .zip(b)
-            .map(|(x, y)| join(x, y).ok_or_else(|| self.refused("one loop runs over iterators of different kinds")))
+        let n = self.f.code.localsplus.len();
+        let is_global = |i: usize| (n..n + self.cached.len()).contains(&i);
+        let pairs = a.iter().zip(b).enumerate();
+        pairs
+            .map(|(i, (x, y))| {
+                // A cached global is in its register on all paths, or on none.
+                if is_global(i) && x != y {
+                    return Ok(Shape::Unset);
+                }
+                join(x, y).ok_or_else(|| self.refused("one loop runs over iterators of different kinds"))
+            })
             .collect()
     }
 
@@ -135,7 +144,8 @@ impl Tx<'_> {
             });
         }
         let shape = shape.unwrap_or_default();
-        let n_locals = self.f.code.localsplus.len();
+        let n_locals = self.f.code.localsplus.len() + self.cached.len();
+        let dirty = self.joined_dirty(&edges, is_header);
         let block = self.ir.add_block();
         self.ir.blocks[block.index()].offset = Some(self.ins().offset);
         let mut types = Vec::new();
@@ -155,7 +165,7 @@ impl Tx<'_> {
             vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch };
+        self.st = State { locals: vals, stack, epoch, dirty };
         self.cur = Some(block);
         if is_header {
             self.headers.insert(target, shape.clone());
@@ -165,6 +175,7 @@ impl Tx<'_> {
     }
 
     fn back_edge(&mut self, target: usize, edge: Edge, header: Block, shape: &[Shape]) -> Step {
+        let edge = self.with_globals(edge, shape);
         let incoming = self.shapes(target, &edge.state, At::Header);
         let wide = self.join_all(shape, &incoming)?;
         if wide != shape {
@@ -179,6 +190,7 @@ impl Tx<'_> {
         let saved = (self.cur.take(), std::mem::take(&mut self.st));
         self.cur = Some(edge.block);
         self.st = edge.state;
+        self.flush_dropped(shape);
         let mut args = Vec::new();
         let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
         for (val, s) in vals.into_iter().zip(shape) {
@@ -347,6 +359,7 @@ impl Tx<'_> {
             .collect();
         let same_epoch = open.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch);
         let epoch = if same_epoch { open[0].state.epoch } else { self.new_epoch() };
+        let dirty = self.joined_dirty(&open, false);
         let changed: Vec<Shape> =
             shape.iter().zip(&same).filter(|(_, same)| !**same).map(|(s, _)| s.clone()).collect();
         let block = self.ir.add_block();
@@ -356,6 +369,7 @@ impl Tx<'_> {
         for edge in open {
             self.cur = Some(edge.block);
             self.st = edge.state;
+            self.flush_dropped(&shape);
             let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
             let mut args = Vec::new();
             for ((val, s), same) in vals.into_iter().zip(&shape).zip(&same) {
@@ -371,7 +385,7 @@ impl Tx<'_> {
             vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch };
+        self.st = State { locals: vals, stack, epoch, dirty };
         self.cur = Some(block);
         Ok(())
     }

@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub(crate) stack: Vec<Val>,
     /// Counts clobbers: array guards hold within one epoch.
     pub(crate) epoch: u32,
+    /// For each cached global (see `globals`): its register is newer than the dictionary.
+    pub(crate) dirty: Vec<bool>,
 }
 
 /// An edge waiting for its target: an open IR block and the state at its end.
@@ -58,6 +60,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) needs_frame: bool,
     pub(crate) local_types: HashMap<String, String>,
     pub(crate) skip_until: usize,
+    pub(crate) cached: Vec<super::globals::Cached>,
     pub(crate) is_loop_entry: bool,
     iconsts: HashMap<Value, i64>,
     epochs: u32,
@@ -97,6 +100,7 @@ impl<'a> Tx<'a> {
             needs_frame: is_loop_entry,
             local_types: HashMap::new(),
             skip_until: 0,
+            cached: Vec::new(),
             is_loop_entry,
             iconsts: HashMap::new(),
             epochs: 0,
@@ -244,6 +248,14 @@ impl<'a> Tx<'a> {
         self.make_exit(ExitKind::Resume, offset, &st, next, reason)
     }
 
+    /// The exit that goes on at the target of the current jump, with the state as it is now.
+    pub(crate) fn exit_jump(&mut self, reason: &str) -> ExitId {
+        let target = self.ins().op.jump_target().unwrap_or(self.ins().next_offset);
+        let at = self.f.instr_at(target).unwrap_or(self.idx);
+        let st = self.st.clone();
+        self.make_exit(ExitKind::Resume, target, &st, at, reason)
+    }
+
     /// The exit for an exception raised by the current instruction; operands may still be on the stack.
     pub(crate) fn exit_raise(&mut self) -> ExitId {
         let st = self.st.clone();
@@ -252,7 +264,10 @@ impl<'a> Tx<'a> {
     }
 
     fn make_exit(&mut self, kind: ExitKind, offset: u32, st: &State, shape_at: usize, reason: &str) -> ExitId {
-        let locals = st.locals.iter().map(Val::slot).collect();
+        let n = self.f.code.localsplus.len();
+        let clean = |i: usize| i >= n && !st.dirty.get(i - n).copied().unwrap_or(false);
+        let slots = st.locals.iter().enumerate();
+        let locals = slots.map(|(i, v)| if clean(i) { Slot::Empty } else { v.slot() }).collect();
         let mut kinds: Vec<SlotKind> = self.f.stacks.before.get(shape_at).cloned().flatten().unwrap_or_default();
         kinds.truncate(st.stack.len());
         while kinds.len() < st.stack.len() {
@@ -286,6 +301,7 @@ impl<'a> Tx<'a> {
 
     /// Before an operation that may run Python code or change any container.
     pub(crate) fn clobber(&mut self) {
+        self.flush_globals();
         let mut st = std::mem::take(&mut self.st);
         for val in st.locals.iter_mut().chain(st.stack.iter_mut()) {
             self.secure(val, |own| own == Own::Fragile);

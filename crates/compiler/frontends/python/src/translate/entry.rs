@@ -28,7 +28,7 @@ impl Tx<'_> {
 
     fn entry_exit(&mut self, offset: u32, n_locals: usize, params: &[Value]) -> ExitId {
         let slot = |i: usize| params.get(i).map_or(Slot::Empty, |v| Slot::Obj(*v, ExitOwn::Borrowed));
-        let locals = (0..n_locals).map(slot).collect();
+        let locals = (0..n_locals).map(slot).chain(self.cached.iter().map(|_| Slot::Empty)).collect();
         let stack = (n_locals..params.len().max(n_locals)).map(slot).collect();
         let reason = "arguments of other types".to_owned();
         self.ir.add_exit(Exit { kind: ExitKind::Entry, offset, origin: offset, locals, stack, reason })
@@ -66,7 +66,7 @@ impl Tx<'_> {
             }
         }
         self.take(&mut locals, &takes);
-        self.st = State { locals, stack: vec![], epoch: 0 };
+        self.st = State { locals, stack: vec![], ..State::default() };
         self.edge_to(0)?;
         Ok(0)
     }
@@ -85,6 +85,7 @@ impl Tx<'_> {
         }
         self.idx = at;
         let n = self.f.code.localsplus.len();
+        self.choose_globals(block);
         let exit = self.entry_exit(offset, n, params);
         let rebound = self.rebound();
         let mut vals = Vec::with_capacity(params.len());
@@ -119,7 +120,8 @@ impl Tx<'_> {
         }
         self.take(&mut vals, &takes);
         let stack = vals.split_off(n);
-        self.st = State { locals: vals, stack, epoch: 0 };
+        self.st = State { locals: vals, stack, ..State::default() };
+        self.preload_globals(block, exit);
         self.edge_to(block)?;
         Ok(block)
     }

@@ -12,6 +12,7 @@ mod compare;
 mod control;
 mod emit;
 mod entry;
+mod globals;
 mod iterate;
 mod names;
 mod numpy;
@@ -117,6 +118,7 @@ impl Tx<'_> {
         let mut function: IrFunction = self.ir;
         function.needs_frame = self.needs_frame;
         function.n_profile = self.profile.len() as u32;
+        function.global_slots = self.cached.iter().map(|c| c.name.0).collect();
         Translation { function, notes, profile: self.profile, types }
     }
 

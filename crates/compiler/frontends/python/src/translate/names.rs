@@ -14,7 +14,7 @@ use crate::translate::emit::Tx;
 use crate::translate::value::{Obj, ObjTy, Own, Val};
 
 impl Tx<'_> {
-    fn scopes(&mut self) -> (Value, Value) {
+    pub(crate) fn scopes(&mut self) -> (Value, Value) {
         (self.oconst(ConstRef::Globals), self.oconst(ConstRef::Builtins))
     }
 
@@ -33,7 +33,12 @@ impl Tx<'_> {
     }
 
     fn global_val(&mut self, name: NameIdx) -> Val {
-        let fact = if self.blocked() { None } else { self.oracle.global(name.0) };
+        if let Some(val) = self.cached_global(name) {
+            return val;
+        }
+        // What the loop itself rebinds is no fact.
+        let rebound = self.stored_in_loop(self.f.cfg.block_of[self.idx], name);
+        let fact = if rebound || self.blocked() { None } else { self.oracle.global(name.0) };
         match fact {
             Some(fact) => {
                 let o = self.known_obj(fact, |tx, v| {
@@ -55,6 +60,9 @@ impl Tx<'_> {
     }
 
     pub(crate) fn store_global(&mut self, name: NameIdx) {
+        if self.store_cached(name) {
+            return;
+        }
         let why = format!("global {}", self.code().names[name.index()]);
         self.remark(Status::ThroughCPython, &why);
         self.box_top(1);

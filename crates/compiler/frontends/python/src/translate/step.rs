@@ -117,10 +117,7 @@ impl Tx<'_> {
 
             Op::Jump { target, polls } => {
                 let to = self.block_at(target);
-                if self.is_header(to) || polls {
-                    self.poll();
-                }
-                return self.edge_to(to);
+                return self.go_back(to, polls);
             }
             Op::PopJumpIf { cond, target } => return self.pop_jump(cond, target),
             Op::JumpIfOrPop { jump_if_true, target } => return self.jump_or_pop(jump_if_true, target),
@@ -164,6 +161,27 @@ impl Tx<'_> {
     pub(crate) fn block_at(&self, target: u32) -> usize {
         // Jump targets were verified by `Cfg::build`.
         self.f.instr_at(target).map_or(0, |i| self.f.cfg.block_of[i])
+    }
+
+    /// A jump that may be a loop's back edge.
+    fn go_back(&mut self, to: usize, polls: bool) -> Step {
+        if !self.is_header(to) && !polls {
+            return self.edge_to(to);
+        }
+        if self.holds_globals() {
+            // Only when CPython asks do the globals go back to their dictionary.
+            let pending = self.call(TableEntry::PollPending, vec![]);
+            let (slow, fast) = (self.ir.add_block(), self.ir.add_block());
+            self.ir.blocks[slow.index()].cold = true;
+            self.terminate(Terminator::Branch { cond: pending, then: (slow, vec![]), els: (fast, vec![]) });
+            let state = self.st.clone();
+            self.cur = Some(fast);
+            self.edge_to(to)?;
+            self.cur = Some(slow);
+            self.st = state;
+        }
+        self.poll();
+        self.edge_to(to)
     }
 
     /// Gives CPython its turn at a loop's back edge.
@@ -391,8 +409,7 @@ impl Tx<'_> {
             self.terminate(Terminator::Branch { cond: c, then: (t, vec![]), els: (e, vec![]) });
             let state = self.st.clone();
             self.cur = Some(taken);
-            self.poll();
-            self.edge_to(to)?;
+            self.go_back(to, true)?;
             self.cur = Some(other);
             self.st = state;
             return self.edge_to(next);

@@ -12,17 +12,18 @@ use overdrive_base::table::Entry as TableEntry;
 use overdrive_codegen::{Level, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
-use overdrive_frontend_python::facts::{Entry, Fact, Seen, Translation};
+use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Translation};
 use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
 use overdrive_ir::function::Function;
 use overdrive_jit::{CompileRequest, JitError, Version as Code};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
-use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyResult, Python};
+use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyModuleMethods, PyResult, Python};
+use pyo3::types::PyDict;
 
 use super::consts::{Consts, Scope};
-use super::oracle::LiveOracle;
+use super::oracle::{Lessons, LiveOracle};
 use super::unit::{Kind, Unit};
 use super::version::{Parts, Place, Version};
 use super::{compiler, debug, run};
@@ -95,6 +96,25 @@ unsafe fn sample<'py>(py: Python<'py>, oracle: &mut LiveOracle<'py>, object: *mu
     // SAFETY: the slot holds a reference or null.
     let value = unsafe { Bound::from_borrowed_ptr_or_opt(py, object)? };
     Some(oracle.sample(&value))
+}
+
+/// What can be said of a code object that never ran: arguments and globals may be anything.
+///
+/// # Errors
+/// Why nothing of it would be compiled.
+pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Vec<Note>, String> {
+    let py = code.py();
+    let look = || -> PyResult<Result<Vec<Note>, String>> {
+        let plain = Arc::new(super::input::code_object(code)?);
+        let builtins = py.import("builtins")?.dict();
+        let names = code.getattr("co_names")?.cast_into()?;
+        let mut oracle = LiveOracle::new(names, PyDict::new(py), builtins, Lessons::default(), false);
+        let anything = py.import("builtins")?.getattr("object")?.call0()?;
+        let args = (0..plain.n_args()).map(|_| oracle.sample(&anything)).collect();
+        let translated = translate(&plain, &Entry::Call(args), &mut oracle);
+        Ok(translated.map(|t| t.notes).map_err(|refusal| refusal.why))
+    };
+    look().unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// Everything that needs the GIL before the code generator.

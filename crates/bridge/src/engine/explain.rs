@@ -12,7 +12,7 @@ use super::version::{Place, Version};
 use super::{build, promotion};
 use std::sync::Arc;
 
-/// Exits that are shown one by one; a long function has hundreds that were never taken.
+/// Lines that the report names; `explain` shows all.
 const N_SENTENCES: usize = 8;
 
 /// The whole of a function, as plain Python data.
@@ -30,15 +30,22 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
         out.set_item(key, code.getattr(attribute)?)?;
     }
     let versions: Vec<Arc<Version>> = units.iter().flat_map(|u| all_versions(u)).collect();
-    out.set_item("lines", lines(py, versions.iter().map(|v| &**v))?)?;
+    out.set_item("lines", lines(py, versions.iter().flat_map(|v| &v.notes))?)?;
     let shown = PyList::empty(py);
     for version in &versions {
         shown.append(one_version(py, version)?)?;
     }
     out.set_item("versions", shown)?;
-    let mut refused: Option<String> = units.iter().find_map(|u| u.why_closed());
-    if refused.is_none() {
-        refused = promotion::refusal(&code)?;
+    let mut refused: Vec<String> = units.iter().filter_map(|u| u.why_closed()).collect();
+    if refused.is_empty() {
+        refused.extend(promotion::refusal(&code)?);
+    }
+    if units.is_empty() && refused.is_empty() {
+        // Nothing ran yet: what can be said without knowing types.
+        match build::preview(&code) {
+            Ok(notes) => out.set_item("lines", lines(py, notes.iter())?)?,
+            Err(why) => refused.push(why),
+        }
     }
     out.set_item("refused", refused)?;
     let loops = PyDict::new(py);
@@ -92,7 +99,7 @@ pub(crate) fn sentences(unit: &Unit) -> Vec<String> {
         return vec![why];
     }
     let versions = all_versions(unit);
-    let by_line = by_line(versions.iter().map(|v| &**v));
+    let by_line = by_line(versions.iter().flat_map(|v| &v.notes));
     let sentences = by_line.into_iter().filter(|(_, (status, _))| *status != Status::Native);
     let say = |(line, (status, why)): (u32, (Status, Vec<String>))| {
         let how = if status == Status::Interpreted { "is interpreted" } else { "runs through CPython" };
@@ -111,9 +118,9 @@ fn all_versions(unit: &Unit) -> Vec<Arc<Version>> {
 type Lines = BTreeMap<u32, (Status, Vec<String>)>;
 
 /// The worst status of each line, over all versions, with all reasons.
-fn by_line<'a>(versions: impl Iterator<Item = &'a Version>) -> Lines {
+fn by_line<'a>(notes: impl Iterator<Item = &'a Note>) -> Lines {
     let mut lines = Lines::new();
-    for Note { line, status, why, .. } in versions.flat_map(|v| &v.notes) {
+    for Note { line, status, why, .. } in notes {
         let Some(line) = line else { continue };
         let entry = lines.entry(*line).or_insert((Status::Native, Vec::new()));
         entry.0 = entry.0.max(*status);
@@ -124,9 +131,9 @@ fn by_line<'a>(versions: impl Iterator<Item = &'a Version>) -> Lines {
     lines
 }
 
-fn lines<'py, 'a>(py: Python<'py>, versions: impl Iterator<Item = &'a Version>) -> PyResult<Bound<'py, PyList>> {
+fn lines<'py, 'a>(py: Python<'py>, notes: impl Iterator<Item = &'a Note>) -> PyResult<Bound<'py, PyList>> {
     let out = PyList::empty(py);
-    for (line, (status, why)) in by_line(versions) {
+    for (line, (status, why)) in by_line(notes) {
         let row = PyDict::new(py);
         row.set_item("line", line)?;
         row.set_item("status", status_name(status))?;
@@ -139,8 +146,8 @@ fn lines<'py, 'a>(py: Python<'py>, versions: impl Iterator<Item = &'a Version>) 
 fn status_name(status: Status) -> &'static str {
     match status {
         Status::Native => "native",
-        Status::ThroughCPython => "through CPython",
-        Status::Interpreted => "interpreted",
+        Status::ThroughCPython => "cpython",
+        Status::Interpreted => "not compiled",
     }
 }
 
@@ -153,12 +160,12 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
             out.set_item("loop_offset", offset)?;
         }
     }
-    out.set_item("arguments", &version.samples)?;
-    let types = PyDict::new(py);
+    out.set_item("types", version.samples.join(", "))?;
+    let locals = PyDict::new(py);
     for (name, ty) in &version.types {
-        types.set_item(name, ty)?;
+        locals.set_item(name, ty)?;
     }
-    out.set_item("types", types)?;
+    out.set_item("locals", locals)?;
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     out.set_item("compile_ms", ms(version.front_end + version.code_generation))?;
     let stages = PyDict::new(py);
@@ -168,18 +175,20 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
     }
     out.set_item("stages", stages)?;
     let exits = PyList::empty(py);
-    for (exit, taken) in version.function().exits.iter().zip(&version.taken) {
+    let taken = version.function().exits.iter().zip(&version.taken);
+    for (exit, taken) in taken.filter(|(_, taken)| taken.get() > 0) {
         let row = PyDict::new(py);
         row.set_item("offset", exit.offset)?;
         let note = version.notes.iter().find(|n| n.offset == exit.origin);
         row.set_item("line", note.and_then(|n| n.line))?;
         row.set_item("kind", format!("{:?}", exit.kind).to_lowercase())?;
-        row.set_item("reason", &exit.reason)?;
-        row.set_item("taken", taken.get())?;
+        row.set_item("why", &exit.reason)?;
+        row.set_item("count", taken.get())?;
         exits.append(row)?;
     }
+    out.set_item("n_exits", version.function().exits.len())?;
     out.set_item("exits", exits)?;
-    out.set_item("entered", version.entered.get())?;
+    out.set_item("entered", version.n_entered())?;
     out.set_item("code_size", version.code.code.code_size())?;
     out.set_item("leaf", version.is_leaf)?;
     Ok(out)

@@ -9,7 +9,7 @@ use std::time::Instant;
 use overdrive_codegen::Rt;
 use overdrive_ir::exit::ExitKind;
 use pyo3::ffi;
-use pyo3::prelude::Python;
+use pyo3::prelude::{PyAnyMethods, Python};
 
 use super::unit::{Kind, Unit};
 use super::version::{MISS, Run, Version};
@@ -86,11 +86,16 @@ unsafe fn enter(version: *const Version, activation: &mut Activation<'_>) -> Res
         };
         let entry = version.entry();
         let result = entry(activation.locals.cast(), activation.frame.0, &raw mut run.rt, activation.eval_breaker);
-        if version.is_learning() && result != MISS {
+        if result == MISS {
+            version.leave();
+            return Err(NotTaken);
+        }
+        version.entered.set(version.entered.get() + 1);
+        if version.is_learning() {
             (*version.unit).learn(version);
         }
         version.leave();
-        if result == MISS { Err(NotTaken) } else { Ok(result.cast()) }
+        Ok(result.cast())
     }
 }
 

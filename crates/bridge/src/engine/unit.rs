@@ -53,7 +53,8 @@ pub(crate) struct Leaf {
     pub(crate) n_args: Cell<usize>,
     pub(crate) entry: Cell<NativeFn>,
     pub(crate) rt: Cell<*mut Rt>,
-    pub(crate) calls: Cell<u64>,
+    /// Where such calls are counted: in the version.
+    pub(crate) calls: Cell<*const Cell<u64>>,
 }
 
 /// See the module's contract.
@@ -138,7 +139,7 @@ impl Unit {
                 n_args: Cell::new(usize::MAX),
                 entry: Cell::new(no_entry),
                 rt: Cell::new(std::ptr::null_mut()),
-                calls: Cell::new(0),
+                calls: Cell::new(std::ptr::null()),
             },
             current: Cell::new(std::ptr::null()),
             kind,
@@ -219,7 +220,9 @@ impl Unit {
 
     /// Calls so far, those without a frame included.
     pub(crate) fn n_calls(&self) -> u64 {
-        self.counters.calls.get() + self.leaf.calls.get()
+        let state = self.state.borrow();
+        let leaves = state.calls.iter().chain(&state.retired).map(|v| v.leaf_calls.get());
+        self.counters.calls.get() + leaves.sum::<u64>()
     }
 
     /// The versions that a call may enter now, in the order in which to try them.
@@ -374,7 +377,7 @@ impl Unit {
         if version.function().exits[exit].kind != ExitKind::Resume || debug::is_on() {
             return;
         }
-        let entered = version.entered.get();
+        let entered = version.n_entered() + 1;
         let is_hot = n_taken >= HOT_EXIT && (entered <= YOUNG || u64::from(n_taken) * HOT_EXIT_ENTRIES >= entered);
         if !is_hot || !version.is_speculative(exit) {
             return;
@@ -454,6 +457,7 @@ impl Unit {
             Some(version) => {
                 self.leaf.entry.set(version.entry());
                 self.leaf.rt.set(version.leaf_rt());
+                self.leaf.calls.set(&raw const version.leaf_calls);
                 self.leaf.n_args.set(version.function().n_args as usize);
             }
             None => {

@@ -50,6 +50,8 @@ pub(crate) struct Version {
     /// Times that each exit was taken.
     pub(crate) taken: Box<[Cell<u32>]>,
     pub(crate) entered: Cell<u64>,
+    /// Calls without a frame, misses included.
+    pub(crate) leaf_calls: Cell<u64>,
     profile: Profile,
     /// Activations inside the code.
     active: Cell<u32>,
@@ -105,6 +107,7 @@ impl Version {
             is_leaf,
             taken: vec![Cell::new(0); n_exits].into_boxed_slice(),
             entered: Cell::new(0),
+            leaf_calls: Cell::new(0),
             profile: Profile::new(watched.len() as u32),
             active: Cell::new(0),
             leaf_run: Run {
@@ -161,7 +164,6 @@ impl Version {
             return false;
         }
         self.active.set(self.active.get() + 1);
-        self.entered.set(self.entered.get() + 1);
         true
     }
 
@@ -186,9 +188,9 @@ impl Version {
         self.active.set(self.active.get().wrapping_add_signed(by));
     }
 
-    /// Exits taken, in all.
-    pub(crate) fn n_exits_taken(&self) -> u64 {
-        self.taken.iter().map(|n| u64::from(n.get())).sum()
+    /// Times it was entered and took the arguments.
+    pub(crate) fn n_entered(&self) -> u64 {
+        self.entered.get() + self.leaf_calls.get()
     }
 
     /// Whether an exit is that of a check which another version could do without: its operation is native, not one

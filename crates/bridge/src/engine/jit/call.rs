@@ -29,7 +29,8 @@ pub(super) unsafe extern "C" fn vectorcall(
             let is_exact = nargsf & COUNT == leaf.n_args.get() && keywords.is_null();
             // A tracer must see the call.
             if is_exact && !Thread::current().has_tracer() {
-                leaf.calls.set(leaf.calls.get() + 1);
+                let calls = &*leaf.calls.get();
+                calls.set(calls.get() + 1);
                 let entry = leaf.entry.get();
                 let result = entry(args as *mut *mut u8, null_mut(), leaf.rt.get(), std::ptr::null());
                 if result != MISS {

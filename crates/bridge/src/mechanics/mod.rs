@@ -34,6 +34,7 @@ pub mod poll;
 mod probe;
 mod raiser;
 pub mod resume;
+pub mod selftest;
 pub mod stack;
 pub mod stub;
 pub mod trampoline;
@@ -52,6 +53,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     raiser::prepare(module.py())?;
     poll::prepare(module.py())?;
     probe::register(module)?;
+    module.add_function(wrap_pyfunction!(selftest::selftest, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_promote, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_demote, module)?)?;
     Ok(())

@@ -1,0 +1,191 @@
+//! One function, or body that runs once, that was warm enough to be looked at: its windows, counts and fate.
+//!
+//! In: windows and counts from the driver. Out: [`Row`], what the report shows. Decides nothing by itself.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::calls::{Counter, Counts};
+use super::code::{CodeFacts, CodeKind};
+use super::sampler::Place;
+use super::score::Streak;
+use super::{Stats, Ticket};
+
+/// What became of a candidate.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// Being watched.
+    Watched,
+    /// Handed to the engine.
+    Compiling(Ticket),
+    /// Native code is in place since then.
+    Promoted(Instant),
+    /// Hot enough; the policy only observes.
+    Wanted(Instant),
+    /// Native code saved too little and was put back.
+    Demoted,
+    /// The engine declined.
+    Refused,
+}
+
+/// A code object that was warm at least once.
+pub struct Candidate {
+    pub place: Place,
+    pub code: Py<PyAny>,
+    pub function: Option<Py<PyAny>>,
+    pub facts: CodeFacts,
+    pub streak: Streak,
+    pub state: State,
+    pub counter: Option<Counter>,
+    /// Windows that the counter has run.
+    pub counted_windows: u32,
+    /// Counts of all counted windows together.
+    pub counts: Counts,
+    /// Seconds that the code was on the stack during counted windows, estimated from samples.
+    pub on_stack: f64,
+    pub share: f64,
+    pub score: f64,
+    pub attempts: u32,
+    /// Number of the window from which it may be tried again.
+    pub next_try: u64,
+    /// When its code was first handed to the engine's loops as well.
+    pub entered_loops: bool,
+    /// Statistics at the last window's end, to see what a window added.
+    pub last_stats: Stats,
+    /// Windows in a row in which native code saved too little.
+    pub losses: u32,
+    pub notes: Vec<String>,
+}
+
+impl Candidate {
+    pub fn new(place: Place, code: Py<PyAny>, function: Option<Py<PyAny>>, facts: CodeFacts) -> Self {
+        Self {
+            place,
+            code,
+            function,
+            facts,
+            streak: Streak::default(),
+            state: State::Watched,
+            counter: None,
+            counted_windows: 0,
+            counts: Counts::default(),
+            on_stack: 0.0,
+            share: 0.0,
+            score: 0.0,
+            attempts: 0,
+            next_try: 0,
+            entered_loops: false,
+            last_stats: Stats::default(),
+            losses: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Time of one call before promotion: measured calls where there are any, else time on the stack by the
+    /// number of calls. `None` when no call was seen to begin, as in a function that is called once.
+    pub fn before(&self) -> Option<Duration> {
+        if self.counts.timed_calls > 0 {
+            return Some(self.counts.timed.div_f64(self.counts.timed_calls as f64));
+        }
+        if self.counts.calls == 0 || self.on_stack <= 0.0 {
+            return None;
+        }
+        Duration::try_from_secs_f64(self.on_stack / self.counts.calls as f64).ok()
+    }
+
+    /// What a note says once need not be said again.
+    pub fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// The report's line; `None` while there is nothing to say.
+    pub fn row(&self, stats: &Stats, started: Instant) -> Option<Row> {
+        let state = match &self.state {
+            State::Watched => return None,
+            State::Compiling(_) => "compiling",
+            State::Promoted(_) => "promoted",
+            State::Wanted(_) => "would promote",
+            State::Demoted => "put back",
+            State::Refused => "refused",
+        };
+        let at = match &self.state {
+            State::Promoted(at) | State::Wanted(at) => Some(at.saturating_duration_since(started)),
+            _ => None,
+        };
+        let native = matches!(self.state, State::Promoted(_) | State::Demoted);
+        let after = (native && stats.timed_calls > 0)
+            .then(|| stats.timed.div_f64(stats.timed_calls as f64))
+            .map(|after| after.as_secs_f64());
+        let before = self.before().map(|before| before.as_secs_f64());
+        let mut notes = self.notes.clone();
+        notes.extend(stats.notes.iter().cloned());
+        Some(Row {
+            name: self.place.name.clone(),
+            file: self.place.file.clone(),
+            line: self.facts.first_line,
+            kind: match self.facts.kind {
+                CodeKind::Once => "loops",
+                CodeKind::Function | CodeKind::Generator => "function",
+            },
+            state,
+            score: self.score,
+            share: self.share,
+            calls: (self.facts.kind == CodeKind::Function).then_some(self.counts.calls + stats.calls),
+            native_calls: stats.calls,
+            before,
+            after,
+            promoted_at: at.map(|at| at.as_secs_f64()),
+            exits: stats.exits,
+            loops_entered: stats.loops_entered,
+            notes,
+        })
+    }
+}
+
+/// One line of the report. Times are seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub name: String,
+    pub file: String,
+    pub line: i32,
+    pub kind: &'static str,
+    pub state: &'static str,
+    pub score: f64,
+    pub share: f64,
+    /// Calls seen: those counted before promotion and those that went to native code.
+    pub calls: Option<u64>,
+    pub native_calls: u64,
+    pub before: Option<f64>,
+    pub after: Option<f64>,
+    pub promoted_at: Option<f64>,
+    pub exits: u64,
+    pub loops_entered: u64,
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    /// The row as the face reads it.
+    pub fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("name", &self.name)?;
+        dict.set_item("file", &self.file)?;
+        dict.set_item("line", self.line)?;
+        dict.set_item("kind", self.kind)?;
+        dict.set_item("state", self.state)?;
+        dict.set_item("score", self.score)?;
+        dict.set_item("share", self.share)?;
+        dict.set_item("calls", self.calls)?;
+        dict.set_item("native_calls", self.native_calls)?;
+        dict.set_item("before", self.before)?;
+        dict.set_item("after", self.after)?;
+        dict.set_item("promoted_at", self.promoted_at)?;
+        dict.set_item("exits", self.exits)?;
+        dict.set_item("loops_entered", self.loops_entered)?;
+        dict.set_item("notes", &self.notes)?;
+        Ok(dict)
+    }
+}

@@ -1,0 +1,67 @@
+//! Patterns that name functions: `only=` and `skip=` of a session, `--only` and `--skip` of the command.
+//!
+//! `*` stands for any text, `?` for one character. A pattern is compared with the qualified name, with the
+//! file (whole path or last part), and with `file::name`; one match is enough.
+
+/// Whether `pattern` names the function `name` of `file`.
+pub fn names(pattern: &str, file: &str, name: &str) -> bool {
+    let base = file.rsplit('/').next().unwrap_or(file);
+    let stem = base.strip_suffix(".py").unwrap_or(base);
+    if let Some((in_file, in_name)) = pattern.split_once("::") {
+        return [file, base, stem].iter().any(|part| glob(in_file, part)) && glob(in_name, name);
+    }
+    [name, file, base, stem].iter().any(|part| glob(pattern, part))
+}
+
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == '?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_pattern_names_functions_files_or_both() {
+        for (pattern, expected) in [
+            ("Parser.run", true),
+            ("Parser.*", true),
+            ("*run", true),
+            ("run", false),
+            ("tools.py", true),
+            ("tools", true),
+            ("/home/u/tools.py", true),
+            ("tools.py::Parser.run", true),
+            ("tools::P*", true),
+            ("other::Parser.run", false),
+            ("Parser.ru?", true),
+            ("Parser.run?", false),
+            ("", false),
+        ] {
+            assert_eq!(names(pattern, "/home/u/tools.py", "Parser.run"), expected, "{pattern}");
+        }
+    }
+}

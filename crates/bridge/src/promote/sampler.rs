@@ -1,0 +1,145 @@
+//! Where the program spends its time, seen from outside the GIL.
+//!
+//! In: the own process, read by py-spy without stopping it. Out: [`Samples`], counted per function and
+//! line. It knows functions by file, qualified name and line only; `find.rs` turns those into objects.
+//! Torn reads happen because nothing is stopped; such a sample is counted as lost. Only the thread that
+//! holds the GIL is looked at: what runs without it (I/O, BLAS) is not Python's time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// A function as a sample names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// `co_filename`.
+    pub file: String,
+    /// `co_qualname`.
+    pub name: String,
+}
+
+/// How often one function was seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Samples in which it was the innermost frame.
+    pub own: u32,
+    /// Samples in which it was anywhere on the stack, once per sample.
+    pub on_stack: u32,
+    /// `own`, by line.
+    pub lines: HashMap<i32, u32>,
+}
+
+/// What the sampler saw since it was last asked.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Samples taken, also those in which nobody held the GIL.
+    pub ticks: u32,
+    /// Samples that failed (torn reads, stacks deeper than py-spy follows).
+    pub lost: u32,
+    /// By function.
+    pub functions: HashMap<Place, Seen>,
+}
+
+impl Samples {
+    /// Adds one stack, innermost frame first.
+    fn add(&mut self, stack: impl Iterator<Item = (Place, i32)>) {
+        let mut on_stack: Vec<Place> = Vec::new();
+        for (depth, (place, line)) in stack.enumerate() {
+            if depth == 0 {
+                let seen = self.functions.entry(place.clone()).or_default();
+                seen.own += 1;
+                *seen.lines.entry(line).or_default() += 1;
+            }
+            if depth < STACK_DEPTH && !on_stack.contains(&place) {
+                on_stack.push(place);
+            }
+        }
+        for place in on_stack {
+            self.functions.entry(place).or_default().on_stack += 1;
+        }
+    }
+}
+
+/// Callers further out than this are not told apart: nobody waits long for them.
+const STACK_DEPTH: usize = 64;
+/// The sampler may use this part of one core; a deep stack is then sampled less often.
+const BUDGET: u32 = 100;
+
+/// py-spy on the own process.
+pub struct Sampler {
+    spy: py_spy::PythonSpy,
+}
+
+impl Sampler {
+    /// Finds the interpreter in this process (about 10 ms, without the GIL).
+    ///
+    /// # Errors
+    /// The reason in words, when the process may not be read (a container that forbids
+    /// `process_vm_readv`) or the interpreter is not found in it.
+    pub fn attach() -> Result<Self, String> {
+        let config = py_spy::Config {
+            blocking: py_spy::config::LockingStrategy::NonBlocking,
+            gil_only: true,
+            include_idle: true,
+            collect_thread_names: false,
+            full_filenames: true,
+            ..py_spy::Config::default()
+        };
+        let pid = py_spy::Pid::try_from(std::process::id()).map_err(|error| error.to_string())?;
+        let spy = py_spy::PythonSpy::new(pid, &config).map_err(|error| format!("{error:#}"))?;
+        Ok(Self { spy })
+    }
+
+    /// Takes one sample and says how long to wait for the next, at least `interval`.
+    pub fn sample(&mut self, into: &mut Samples, interval: Duration) -> Duration {
+        let before = thread_time();
+        into.ticks += 1;
+        match self.spy.get_stack_traces() {
+            Ok(traces) => {
+                for trace in traces.into_iter().filter(|trace| trace.owns_gil) {
+                    into.add(
+                        trace
+                            .frames
+                            .into_iter()
+                            .map(|frame| (Place { file: frame.filename, name: frame.name }, frame.line)),
+                    );
+                }
+            }
+            Err(_) => into.lost += 1,
+        }
+        interval.max(thread_time().saturating_sub(before) * BUDGET)
+    }
+}
+
+/// CPU time of this thread; the wall clock would charge us for being preempted.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    #[expect(unsafe_code, reason = "there is no other way to a thread's CPU clock")]
+    // SAFETY: `time` is valid for the write.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    if status == 0 {
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    } else {
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, Samples};
+
+    fn frame(name: &str, line: i32) -> (Place, i32) {
+        (Place { file: "m.py".into(), name: name.into() }, line)
+    }
+
+    #[test]
+    fn the_innermost_frame_is_charged_and_recursion_counts_once() {
+        let mut samples = Samples::default();
+        samples.add([frame("leaf", 3), frame("walk", 9), frame("walk", 8), frame("main", 1)].into_iter());
+        samples.add([frame("walk", 7), frame("main", 1)].into_iter());
+        let seen = |name: &str| samples.functions[&frame(name, 0).0].clone();
+        assert_eq!((seen("leaf").own, seen("leaf").on_stack), (1, 1));
+        assert_eq!((seen("walk").own, seen("walk").on_stack), (1, 2));
+        assert_eq!((seen("main").own, seen("main").on_stack), (0, 2));
+        assert_eq!(seen("walk").lines, [(7, 1)].into());
+    }
+}

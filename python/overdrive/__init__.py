@@ -1,0 +1,197 @@
+"""Overdrive: your Python program, faster, with no change to it.
+
+>>> import overdrive
+>>> @overdrive.jit
+... def total(n):
+...     s = 0
+...     for i in range(n):
+...         s += i
+...     return s
+>>> total(10)
+45
+
+``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says what was
+compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0`` turns
+everything into a no-op.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from overdrive import _core
+from overdrive._core import __version__
+from overdrive.errors import Error, NotCompiledError
+
+if TYPE_CHECKING:
+    from overdrive.explanation import Explanation
+    from overdrive.policy import Policy
+    from overdrive.report import Report
+    from overdrive.session import Session
+
+__all__ = [
+    "Error",
+    "Explanation",
+    "NotCompiledError",
+    "Policy",
+    "Report",
+    "Session",
+    "__version__",
+    "demote",
+    "explain",
+    "info",
+    "jit",
+    "promote",
+    "start",
+    "stop",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_ON = os.environ.get("OVERDRIVE") != "0"
+
+
+@overload
+def jit(fn: _F, /) -> _F: ...
+@overload
+def jit(
+    fn: None = None,
+    /,
+    *,
+    strict: bool = False,
+    fastmath: bool = False,
+    parallel: bool = False,
+    nogil: bool = False,
+    cache: bool = True,
+) -> Callable[[_F], _F]: ...
+def jit(
+    fn: Any = None,
+    /,
+    *,
+    strict: bool = False,
+    fastmath: bool = False,
+    parallel: bool = False,
+    nogil: bool = False,
+    cache: bool = True,
+) -> Any:
+    """Return a callable that runs ``fn`` natively, compiled at the first call for the argument types it brings.
+
+    It has the signature, name and documentation of ``fn`` and gives its results, exceptions and tracebacks. What
+    cannot be compiled runs in CPython, line by line; ``explain`` tells. Usable with and without arguments.
+
+    ``strict`` raises `NotCompiledError` instead of leaving any line to CPython. ``fastmath`` lets the compiler
+    reorder floating-point operations: faster, no longer CPython's to the last bit.
+
+    >>> @jit
+    ... def square(x):
+    ...     return x * x
+    >>> square(7), square(1.5)
+    (49, 2.25)
+    """
+
+    def compile_(fn: Any) -> Any:
+        if not _ON:
+            return fn
+        return _core.jit(fn, strict=strict, fastmath=fastmath, parallel=parallel, nogil=nogil, cache=cache)
+
+    return compile_ if fn is None else compile_(fn)
+
+
+def promote(fn: _F, /) -> _F:
+    """Swap native code into the function ``fn`` itself and return it: every reference to it becomes fast.
+
+    >>> def double(x):
+    ...     return x + x
+    >>> promote(double) is double, double(4)
+    (True, 8)
+    """
+    if _ON:
+        _core.promote(fn)
+    return fn
+
+
+def demote(fn: _F, /) -> _F:
+    """Put the original code of ``fn`` back, the inverse of `promote`. No effect on a function that has it.
+
+    >>> demote(max.__self__.sorted) is sorted
+    True
+    """
+    if _ON:
+        _core.demote(fn)
+    return fn
+
+
+def start(policy: str | Policy = "default", *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> Session:
+    """Begin to find hot functions and promote them while the program runs.
+
+    ``policy`` is ``"default"``, ``"eager"``, ``"observe"`` or a `Policy`. ``only`` and ``skip`` name functions or
+    files: ``"Parser.*"``, ``"tools.py"``, ``"tools.py::Parser.run"``. The returned `Session` is a context
+    manager. When promotion runs already (as under ``overdrive run``) the session joins it.
+
+    >>> with start() as session:
+    ...     pass
+    >>> session.report().rows
+    ()
+    """
+    from overdrive import session
+
+    return session.start(policy, only, skip)
+
+
+def stop() -> Report:
+    """End what `start` began and return the report. Promoted functions stay promoted.
+
+    >>> stop().rows
+    ()
+    """
+    from overdrive import session
+
+    return session.stop()
+
+
+def explain(target: Any, /) -> Explanation:
+    """Say for each line of a function whether it runs natively, through CPython or not compiled, and why.
+
+    ``target`` is a function, a jitted function, a code object, or a path ``"file.py"`` or ``"file.py::name"``;
+    a file is read, not run, so the types of arguments are unknown there.
+
+    >>> explain("nowhere.py::f")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.py'
+    """
+    from overdrive import explanation
+
+    return explanation.explain(target)
+
+
+def info() -> dict[str, Any]:
+    """Versions, processor, and which parts work on this interpreter (the start-up self-test).
+
+    >>> info()["overdrive"] == __version__
+    True
+    """
+    from overdrive import information
+
+    return information.collect(_ON)
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a program that only calls a jitted function pays for none of these."""
+    if name == "Policy":
+        from overdrive.policy import Policy as value
+    elif name == "Report":
+        from overdrive.report import Report as value
+    elif name == "Session":
+        from overdrive.session import Session as value
+    elif name == "Explanation":
+        from overdrive.explanation import Explanation as value
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,116 @@
+"""What was compiled and why the rest was not: data of the engine, laid out beside the source."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import linecache
+import tokenize
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive import _core
+
+STAGES = ("ir", "llvm", "asm")
+
+_MARKS = {"native": "native", "cpython": "CPython", "not compiled": "-"}
+_WIDEST_SOURCE = 72
+
+
+class Explanation:
+    """An answer to "why was this line not compiled?"; ``str()`` lays it out beside the source.
+
+    ``functions`` holds the engine's data, one dict for each function: ``name``, ``file``, ``firstlineno``,
+    ``lines`` (``line``, ``status``: ``native``, ``cpython`` or ``not compiled``, ``why``: sentences) and
+    ``versions`` (``types``, ``compile_ms``, ``exits``: ``line``, ``why``, ``count``).
+    """
+
+    def __init__(self, functions: list[dict[str, Any]], targets: list[Any]) -> None:
+        self.functions = functions
+        self._targets = targets
+
+    def to_json(self) -> str:
+        """Return the data as JSON."""
+        return json.dumps(self.functions, indent=1)
+
+    def emit(self, stage: str) -> str:
+        """Return a stage of the compilation as text: ``"ir"``, ``"llvm"`` or ``"asm"``."""
+        if stage not in STAGES:
+            raise ValueError(f"unknown stage {stage!r}: use {', '.join(map(repr, STAGES))}")
+        return "\n".join(_core.emit(target, stage) for target in self._targets)
+
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(_lay_out(function)) for function in self.functions)
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {', '.join(function['name'] for function in self.functions)}>"
+
+
+def explain(target: Any) -> Explanation:
+    """See `overdrive.explain`."""
+    if isinstance(target, str):
+        targets: list[Any] = list(_codes_of(target))
+    else:
+        targets = [_explainable(target)]
+    return Explanation([_core.explain_data(target) for target in targets], targets)
+
+
+def _explainable(target: Any) -> Any:
+    if isinstance(target, types.MethodType):
+        target = target.__func__
+    if isinstance(target, types.CodeType) or callable(target):
+        return target
+    raise TypeError(f"explain takes a function, a code object or a path, not {type(target).__name__}")
+
+
+def _codes_of(target: str) -> Iterator[types.CodeType]:
+    """Yield the code objects of ``"file.py::name"``, or all functions and the module's own code of ``"file.py"``."""
+    path, _, name = target.partition("::")
+    with tokenize.open(path) as file:
+        source = file.read()
+    module = compile(source, path, "exec", dont_inherit=True)
+    codes = list(_nested(module))
+    found = [code for code in codes if not name or name in (code.co_qualname, code.co_name)]
+    if not found:
+        raise LookupError(f"{path} has no function {name!r}")
+    yield from found
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    # Class bodies are left out: they run once and have nothing to compile.
+    if code.co_name == "<module>" or code.co_flags & inspect.CO_OPTIMIZED:
+        yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _lay_out(function: dict[str, Any]) -> Iterator[str]:
+    yield f"{function['name']} ({function['file']}:{function['firstlineno']})"
+    for version in function["versions"]:
+        yield f"  compiled for ({version['types']}) in {version['compile_ms']:.1f} ms"
+        for exit_ in version["exits"]:
+            yield f"    left for CPython {exit_['count']} times at line {exit_['line']}: {exit_['why']}"
+    for refusal in function.get("refused", ()):
+        yield f"  not compiled: {refusal}"
+    rows = [
+        (
+            str(line["line"]),
+            _MARKS.get(line["status"], line["status"]),
+            linecache.getline(function["file"], line["line"]).rstrip().expandtabs()[:_WIDEST_SOURCE],
+            line["why"],
+        )
+        for line in function["lines"]
+    ]
+    if not rows:
+        return
+    numbers, marks, sources = (max(len(row[column]) for row in rows) for column in range(3))
+    for number, mark, source, why in rows:
+        head = f"  {number:>{numbers}}  {mark:<{marks}}  "
+        yield f"{head}{source:<{sources}}  {why[0]}".rstrip() if why else f"{head}{source}".rstrip()
+        for more in why[1:]:
+            yield f"{'':{len(head) + sources}}  {more}"
+
+
+

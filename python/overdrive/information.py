@@ -1,0 +1,47 @@
+"""What `overdrive.info` and ``overdrive info`` tell about this installation."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+from overdrive import _core
+
+
+def collect(on: bool) -> dict[str, Any]:
+    """Return versions, system and processor, and what the engine says about itself."""
+    facts: dict[str, Any] = {
+        "overdrive": _core.__version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "executable": sys.executable,
+        "system": f"{platform.system()} {platform.machine()}",
+        "extension": _core.__file__,
+        "on": on,
+    }
+    engine = getattr(_core, "info", None)
+    if engine is not None:
+        facts.update(engine())
+    return facts
+
+
+def to_text(facts: dict[str, Any]) -> str:
+    """Lay the facts out, one a line; nested ones are indented."""
+    lines: list[str] = []
+    _lay_out(facts, 0, lines)
+    return "\n".join(lines)
+
+
+def _lay_out(facts: dict[str, Any], depth: int, lines: list[str]) -> None:
+    width = max((len(key) for key in facts), default=0)
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.append(f"{'  ' * depth}{key}")
+            _lay_out(value, depth + 1, lines)
+            continue
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        elif isinstance(value, (list, tuple)):
+            value = ", ".join(map(str, value))
+        lines.append(f"{'  ' * depth}{key.ljust(width)}  {value}")

@@ -1,0 +1,143 @@
+"""What promotion did, as data and as the table that ``overdrive run`` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One function, or the loops of a module; times are seconds, ``None`` where nothing was measured."""
+
+    name: str
+    file: str
+    line: int
+    kind: str
+    """``"function"``, or ``"loops"`` for a body that runs once, whose running loops were entered."""
+    state: str
+    """``"promoted"``, ``"compiling"``, ``"refused"``, ``"put back"`` or ``"would promote"``."""
+    score: float
+    share: float
+    """Largest part of a window's samples that was in the function itself."""
+    calls: int | None
+    """Calls seen: those counted while it was watched, and all native ones."""
+    native_calls: int
+    before: float | None
+    """Time per call in CPython: calls timed while it was watched (on 3.11: samples by counted calls)."""
+    after: float | None
+    """Time per call native: one call in 64 is timed."""
+    promoted_at: float | None
+    """Seconds after the start."""
+    exits: int
+    loops_entered: int
+    notes: tuple[str, ...]
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster a call became."""
+        if not self.before or not self.after:
+            return None
+        return self.before / self.after
+
+    @property
+    def where(self) -> str:
+        """``file.py:12``, without directories."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The outcome of a session: ``str()`` is a table."""
+
+    rows: tuple[Row, ...]
+    seconds: float
+    """Length of the session."""
+    samples: int
+    trouble: str | None = None
+    """Why nothing could be promoted, where that is so."""
+
+    @classmethod
+    def empty(cls, trouble: str | None = None) -> Report:
+        """Return the report of a session that did nothing."""
+        return cls((), 0.0, 0, trouble)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Report:
+        """Make a report of what the engine tells."""
+        rows = tuple(Row(**{**row, "notes": tuple(row["notes"])}) for row in data["rows"])
+        return cls(rows, data["seconds"], data["samples"], data["trouble"])
+
+    def to_json(self) -> str:
+        """Return all fields as JSON; times are seconds."""
+        data = dataclasses.asdict(self)
+        for row, fields in zip(self.rows, data["rows"], strict=True):
+            fields["speedup"] = row.speedup
+        return json.dumps(data, indent=1)
+
+    def __str__(self) -> str:
+        promoted = sum(row.state == "promoted" for row in self.rows)
+        lines = [f"overdrive: {_count(promoted, 'promotion')} in {self.seconds:.1f} s"]
+        if self.trouble:
+            lines.append(f"overdrive: {self.trouble}")
+        if self.rows:
+            lines += _table(_HEADER, [_cells(row) for row in self.rows])
+        return "\n".join(lines)
+
+
+_HEADER = ("function", "calls", "before", "after", "speed-up", "promoted at", "note")
+_LEFT = {0, len(_HEADER) - 1}
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    at = f"{row.promoted_at:.1f} s" if row.promoted_at is not None else "-"
+    if row.state == "would promote":
+        at = f"({at})"
+    notes = list(row.notes)
+    if row.state not in ("promoted", "would promote"):
+        notes.insert(0, row.state)
+    if row.kind == "loops" and row.state == "promoted":
+        notes.insert(0, "loops entered while they ran")
+    return (
+        f"{row.name} ({row.where})",
+        f"{row.calls:,}" if row.calls is not None else "-",
+        duration(row.before),
+        duration(row.after),
+        f"{row.speedup:.1f}×" if row.speedup is not None else "-",
+        at,
+        "; ".join(notes),
+    )
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    out = []
+    for row in [header, *rows]:
+        cells = [
+            cell.ljust(width) if column in _LEFT else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        out.append("  ".join(cells).rstrip())
+    return out
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time with three digits and its unit; ``-`` for none.
+
+    >>> duration(0.0000123), duration(None)
+    ('12.3 µs', '-')
+    """
+    if seconds is None:
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if seconds >= size or unit == "ns":
+            value = seconds / size
+            digits = 0 if value >= 100 or unit == "ns" else 1 if value >= 10 else 2
+            return f"{value:.{digits}f} {unit}"
+    raise AssertionError("the last unit takes all")
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"

@@ -58,3 +58,23 @@ fn values(f: &mut Function) {
     replace_uses(f, |v| number[v.index()].unwrap_or(v));
     f.types = types;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+
+    #[test]
+    fn numbers_have_no_gaps_and_unused_exits_go() {
+        let mut f = crate::parse::parse(
+            "function \"f\" args 1 { exit0 = resume 2 [own v9] [] \"unused\" exit1 = resume 4 [borrow v0, number int v7] [] \"used\"
+             b0(v0: obj): v7 = iconst 1 v3 = iadd v7, v7 v5 = checked_add v3, v7, exit1 jump b1(v5) b1(v2: i64): return v0 }",
+        )
+        .expect("parses");
+        run(&mut f);
+        let after = crate::parse::parse(
+            "function \"f\" args 1 { exit0 = resume 4 [borrow v0, number int v1] [] \"used\"
+             b0(v0: obj): v1 = iconst 1 v2 = iadd v1, v1 v3 = checked_add v2, v1, exit0 jump b1(v3) b1(v4: i64): return v0 }",
+        );
+        assert_eq!(Ok(f), after);
+    }
+}

@@ -105,3 +105,43 @@ fn live(f: &Function) -> Vec<bool> {
     }
     live
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::opt::testing::check;
+
+    #[test]
+    fn unread_results_go_with_what_they_are_made_of() {
+        check(
+            run,
+            "v1 = iconst 1 v2 = iadd v1, v1 v3 = list_len v0 v4 = table is_unique(v0) v5 = bconst true
+             guard v5, exit0 return v0",
+            "v5 = bconst true guard v5, exit0 return v0",
+        );
+    }
+
+    #[test]
+    fn what_may_leave_or_has_an_effect_stays() {
+        let text = "v1 = iconst 1 v2 = checked_add v1, v1, exit0 v3 = table unbox_int(v0) else exit0
+                    v4 = own_arg 0 v5 = table next(v0) at 2 v6 = iconst 0 table observe(v6, v0)
+                    v7 = table next_failed() else exit1 return v0";
+        let before = text.replace("v6 = iconst 0", "v6 = iconst 0 v8 = iconst 2");
+        // No profile slot is declared, so the slot's number must not be a known constant.
+        let unknown = |s: &str| s.replace("v6 = iconst 0", "v6 = list_len v0");
+        check(run, &unknown(&before), &unknown(text));
+    }
+
+    #[test]
+    fn parameters_that_only_feed_each_other_go() {
+        check(
+            run,
+            "v1 = iconst 1 v2 = iconst 3 jump b1(v1, v2)
+             b1(v3: i64, v4: i64): v5 = iadd v3, v1 v6 = isub v4, v1 v7 = icmp gt, v6, v1
+             branch v7, b1(v5, v6), b2(v3) b2(v8: i64): return v0",
+            "v1 = iconst 1 v2 = iconst 3 jump b1(v2)
+             b1(v4: i64): v6 = isub v4, v1 v7 = icmp gt, v6, v1
+             branch v7, b1(v6), b2 b2: return v0",
+        );
+    }
+}

@@ -114,3 +114,65 @@ fn half_known(op: BoolOp, known: bool, x: Value) -> Option<Folded> {
         (BoolOp::Xor, true) => Some(Folded::To(Inst::Not(x))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::opt::testing::check;
+
+    #[test]
+    fn integers() {
+        check(
+            run,
+            "v1 = iconst 7 v2 = iconst -2 v3 = ifloor_div v1, v2 v4 = imul v3, v2 v5 = checked_add v4, v1, exit0
+             v6 = ult v1, v2 v7 = int_to_float v5 return v0",
+            "v1 = iconst 7 v2 = iconst -2 v3 = iconst -4 v4 = iconst 8 v5 = iconst 15
+             v6 = bconst true v7 = fconst 15.0 return v0",
+        );
+    }
+
+    #[test]
+    fn what_breaks_a_precondition_or_leaves_stays() {
+        let text = "v1 = iconst 0 v2 = ifloor_mod v1, v1 v3 = iconst 64 v4 = ishl v3, v3
+                    v5 = iconst 9223372036854775807 v6 = checked_add v5, v3, exit0 return v0";
+        check(run, text, text);
+    }
+
+    #[test]
+    fn half_known_truths() {
+        check(
+            run,
+            "v1 = type_is v0, int v2 = bconst true v3 = band v1, v2 v4 = bor v3, v2 v5 = bxor v2, v3 v6 = not v5
+             v7 = bool_to_int v4 guard v3, exit0 return v0",
+            "v1 = type_is v0, int v2 = bconst true v3 = band v1, v2 v4 = bconst true v5 = not v1 v6 = not v5
+             v7 = iconst 1 guard v1, exit0 return v0",
+        );
+    }
+
+    #[test]
+    fn selects_and_branches() {
+        check(
+            run,
+            "v1 = iconst 1 v2 = iconst 2 v3 = icmp lt, v1, v2 v4 = select v3, v1, v2 v5 = iadd v4, v2
+             branch v3, b2, b1 b1: leave exit0 b2: return v0",
+            "v1 = iconst 1 v2 = iconst 2 v3 = bconst true v4 = select v3, v1, v2 v5 = iconst 3
+             jump b1 b1: return v0",
+        );
+        check(
+            run,
+            "v1 = type_is v0, int branch v1, b1(v0), b1(v0) b1(v2: obj): return v2",
+            "v1 = type_is v0, int jump b1(v0) b1(v2: obj): return v2",
+        );
+    }
+
+    #[test]
+    fn identities() {
+        check(
+            run,
+            "v1 = null v2 = oconst const0 v3 = oconst const1 v4 = is_null v1 v5 = is_null v2 v6 = same v0, v0
+             v7 = same v2, v3 v8 = same v1, v3 v9 = is_null v0 return v0",
+            "v1 = null v2 = oconst const0 v3 = oconst const1 v4 = bconst true v5 = bconst false v6 = bconst true
+             v7 = same v2, v3 v8 = bconst false v9 = is_null v0 return v0",
+        );
+    }
+}

@@ -45,3 +45,34 @@ pub fn run(f: &mut Function) {
     // What stood behind a guard of the constant false was the only way to some blocks.
     unreachable::run(f);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::opt::testing::check;
+
+    #[test]
+    fn certain_guards_go() {
+        check(run, "v1 = bconst true guard v1, exit0 return v0", "v1 = bconst true return v0");
+    }
+
+    #[test]
+    fn a_guard_that_always_fails_ends_the_function() {
+        check(
+            run,
+            "v1 = bconst false v2 = bconst true branch v2, b1, b2 b1: guard v1, exit0 jump b2 b2: return v0",
+            "v1 = bconst false v2 = bconst true branch v2, b1, b2 b1: leave exit0 b2: return v0",
+        );
+    }
+
+    #[test]
+    fn a_guard_covers_what_it_dominates_and_no_more() {
+        check(
+            run,
+            "v1 = type_is v0, int branch v1, b1, b2 b1: guard v1, exit0 guard v1, exit0 jump b3 b2: jump b4
+             b3: guard v1, exit0 jump b4 b4: guard v1, exit0 return v0",
+            "v1 = type_is v0, int branch v1, b1, b2 b1: guard v1, exit0 jump b3 b2: jump b4
+             b3: jump b4 b4: guard v1, exit0 return v0",
+        );
+    }
+}

@@ -43,3 +43,27 @@ pub fn optimise(f: &mut Function) {
         let _ = name;
     }
 }
+
+#[cfg(test)]
+mod testing {
+    use super::Function;
+    use crate::parse::parse;
+    use crate::verify::assert_valid;
+
+    /// A function with one argument around blocks; both texts name values as they stand after the pass.
+    fn function(blocks: &str) -> Function {
+        let head = "const0 = none const1 = fact 0 exit0 = resume 2 [borrow v0] [] \"\" exit1 = raise 4 [borrow v0] [] \"\"";
+        let text = format!("function \"f\" args 1 frame {{ {head} b0(v0: obj): {blocks} }}");
+        parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    }
+
+    /// Runs a pass and compares with the function that shall come out (of values, only those that are left matter).
+    #[track_caller]
+    pub(super) fn check(pass: fn(&mut Function), before: &str, after: &str) {
+        let mut f = function(before);
+        assert_valid(&f, "the test's own text");
+        pass(&mut f);
+        assert_valid(&f, "the pass");
+        assert_eq!(f.to_string(), function(after).to_string());
+    }
+}

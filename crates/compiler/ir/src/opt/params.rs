@@ -94,3 +94,44 @@ pub(super) fn drop_params(f: &mut Function, drop: impl Fn(Value) -> bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::opt::testing::check;
+
+    #[test]
+    fn one_value_over_all_edges() {
+        check(
+            run,
+            "v1 = bconst true branch v1, b1(v0), b1(v0) b1(v2: obj): return v2",
+            "v1 = bconst true branch v1, b1, b1 b1: return v0",
+        );
+    }
+
+    #[test]
+    fn unchanged_around_loops_also_through_another_parameter() {
+        check(
+            run,
+            "v1 = iconst 1 v2 = bconst true jump b1(v1)
+             b1(v3: i64): branch v2, b2(v3), b3 b2(v4: i64): jump b1(v4) b3: v5 = iadd v3, v3 return v0",
+            "v1 = iconst 1 v2 = bconst true jump b1
+             b1: branch v2, b2, b3 b2: jump b1 b3: v5 = iadd v1, v1 return v0",
+        );
+    }
+
+    #[test]
+    fn two_values_stay() {
+        let text = "v1 = null v2 = bconst true branch v2, b1(v0), b1(v1) b1(v3: obj): leave exit0";
+        check(run, text, text);
+    }
+
+    #[test]
+    fn slots_of_exits_are_uses() {
+        use crate::exit::Slot;
+        let text = "function \"f\" args 1 { exit0 = resume 2 [borrow v1] [] \"\" b0(v0: obj): jump b1(v0) b1(v1: obj): leave exit0 }";
+        let mut f = crate::parse::parse(text).expect("parses");
+        run(&mut f);
+        assert!(matches!(f.exits[0].locals[0], Slot::Obj(crate::entities::Value(0), _)));
+    }
+}

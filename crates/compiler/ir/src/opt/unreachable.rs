@@ -34,3 +34,24 @@ pub fn run(f: &mut Function) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::opt::testing::check;
+
+    #[test]
+    fn blocks_nobody_jumps_to_go_and_numbers_move_up() {
+        check(
+            run,
+            "v1 = bconst true branch v1, b2, b4 b1: jump b3 b2: jump b4 b3: jump b1 b4: return v0",
+            "v1 = bconst true branch v1, b1, b2 b1: jump b2 b2: return v0",
+        );
+    }
+
+    #[test]
+    fn loops_stay() {
+        let text = "jump b1 b1: v1 = bconst true branch v1, b1, b2 b2: return v0";
+        check(run, text, text);
+    }
+}

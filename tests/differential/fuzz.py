@@ -1,0 +1,175 @@
+"""Runs generated programs under Overdrive and under CPython, and reports what differs.
+
+    python tests/differential/fuzz.py --start 0 --count 2000              as exits come
+    python tests/differential/fuzz.py --start 0 --count 2000 --forced     and with exits forced at random
+
+Programs run in worker processes, so that a crash or a hang is a finding with a seed, not the end of the run. The
+last line reads 'N programs, N differences, N skipped'; the exit status is 1 when something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import threading
+
+ROOT = pathlib.Path(__file__).parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from tests.differential.program import source  # noqa: E402
+from tests.differential.run import MODES  # noqa: E402
+
+HANG_SECONDS = 60
+REFERENCE_SECONDS = 15
+
+
+@dataclasses.dataclass
+class Finding:
+    """A program that behaves differently: the seed, the mode, and what differs."""
+
+    seed: int
+    mode: str
+    text: str
+
+    def __str__(self):
+        return f"seed {self.seed}, {self.mode}:\n{self.text}"
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run of many programs found."""
+
+    n_programs: int = 0
+    n_skipped: int = 0
+    findings: list = dataclasses.field(default_factory=list)
+
+
+def run_worker(seeds, modes, result, lock, stop):
+    """Runs the seeds in worker processes, a new one after each that died."""
+    seeds = list(seeds)
+    while seeds and not stop.is_set():
+        current, mode, done = one_process(seeds, modes, result, lock, stop)
+        if not done and current is not None:
+            seeds = seeds[seeds.index(current) + 1 :]
+        else:
+            return
+
+
+def one_process(seeds, modes, result, lock, stop):
+    """Runs seeds until the end or a death: (seed it was at, mode it was in, whether it came to the end)."""
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.differential.worker", ",".join(modes)]
+    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines = queue.SimpleQueue()
+    errors = []
+
+    def pump(stream, sink):
+        for line in stream:
+            sink(line)
+        sink(None)
+
+    threads = [
+        threading.Thread(target=pump, args=(process.stdout, lines.put), daemon=True),
+        threading.Thread(target=pump, args=(process.stderr, errors.append), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    process.stdin.write("\n".join(map(str, seeds)))
+    process.stdin.close()
+    seed, mode, hung = None, "plain", False
+    while not stop.is_set():
+        try:
+            line = lines.get(timeout=REFERENCE_SECONDS if mode == "plain" else HANG_SECONDS)
+        except queue.Empty:
+            hung = True
+            break
+        if line is None:
+            break
+        word, _, rest = line.rstrip("\n").partition(" ")
+        if word == "seed":
+            seed, mode = int(rest), "plain"
+            with lock:
+                result.n_programs += 1
+        elif word == "mode":
+            mode = rest
+        elif word == "skip":
+            with lock:
+                result.n_skipped += 1
+        elif word == "differs":
+            for where, number, text in json.loads(rest):
+                with lock:
+                    result.findings.append(Finding(seed, where, f"call {number}\n{text}"))
+        elif word == "end":
+            process.wait()
+            return seed, mode, True
+    process.kill()
+    status = process.wait()
+    threads[1].join(5)
+    if stop.is_set():
+        return seed, mode, True
+    with lock:
+        if mode == "plain" and hung:
+            result.n_skipped += 1
+        else:
+            what = "no end" if hung else f"died with status {status}"
+            tail = "".join(e for e in errors if e)[-3000:]
+            result.findings.append(Finding(seed if seed is not None else -1, mode, f"  {what}\n{tail}"))
+    return seed, mode, False
+
+
+def fuzz(start, count, modes=MODES, n_workers=2, max_findings=None):
+    """Runs `count` programs from seed `start` on, and returns the result."""
+    result, lock, stop = Result(), threading.Lock(), threading.Event()
+    workers = [
+        threading.Thread(
+            target=run_worker, args=(range(start + k, start + count, n_workers), modes, result, lock, stop)
+        )
+        for k in range(n_workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        while worker.is_alive():
+            worker.join(0.5)
+            if max_findings and len(result.findings) >= max_findings:
+                stop.set()
+    return result
+
+
+def main(arguments=None):
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--forced", action="store_true", help="also with exits forced at random")
+    parser.add_argument("--modes", default="", help=f"some of {','.join(MODES)}")
+    parser.add_argument("--source", action="store_true", help="print the programs that differ")
+    o = parser.parse_args(arguments)
+    modes = tuple(filter(None, o.modes.split(","))) or (MODES if o.forced else MODES[:2])
+    result = fuzz(o.start, o.count, modes, o.workers)
+    for finding in sorted(result.findings, key=lambda f: f.seed):
+        print(finding)
+        if o.source:
+            print(source(finding.seed).partition("@jit")[2])
+    print(f"{result.n_programs} programs, {len(result.findings)} differences, {result.n_skipped} skipped")
+    return 1 if result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

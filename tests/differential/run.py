@@ -1,0 +1,93 @@
+"""Runs one program plain and compiled, and compares.
+
+In: source text. Out: the list of differences. A program is executed anew for every mode, with its own code objects.
+Modes: `jit` (decorated), `promote` (swapped in), each with exits as they come or forced at random.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import types
+import warnings
+
+import numpy as np
+
+from . import compare
+
+MODES = ("jit", "promote", "jit-forced", "promote-forced")
+FILENAME = "<generated>"
+RATES = (0.02, 0.1, 0.3, 1.0)
+
+
+class TooSlow(BaseException):
+    """The program takes too long for a test, or too much memory."""
+
+
+def load(text, mode, seed=0):
+    """The program as a module, its functions made fast as the mode says."""
+    module = types.ModuleType("generated")
+    module.jit = lambda function: function
+    if mode != "plain":
+        import overdrive
+        from overdrive import _core
+
+        rate = random.Random(seed).choice(RATES)
+        _core.debug_force(("seed", seed, rate) if mode.endswith("forced") else None)
+        if mode.startswith("jit"):
+            module.jit = overdrive.jit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(text, FILENAME, "exec"), module.__dict__)
+    if mode.startswith("promote"):
+        for name in ("h", "f"):
+            if name in module.__dict__:
+                overdrive.promote(module.__dict__[name])
+    return module
+
+
+def outcomes(text, mode, seed=0):
+    """What every call of the program did."""
+    module = load(text, mode, seed)
+    notes = module.__dict__.get("NOTES", [])
+    found = []
+    for arguments in module.calls():
+        with np.errstate(all="warn"):
+            found.append(compare.observe(module.f, arguments, FILENAME, notes))
+    return found
+
+
+def reference(text, limit=2.0):
+    """What plain CPython does, or `TooSlow`."""
+
+    def stop(*_):
+        raise TooSlow
+
+    old = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        found = outcomes(text, "plain")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    if any(o.error and o.error[0] in ("MemoryError", "RecursionError") for o in found):
+        raise TooSlow
+    return found
+
+
+def check(text, modes=MODES, seed=0, before=lambda mode: None):
+    """The differences of a program: (mode, number of the call, description)."""
+    want = reference(text)
+    found = []
+    for mode in modes:
+        before(mode)
+        got = outcomes(text, mode, seed)
+        for number, (a, b) in enumerate(zip(want, got, strict=True)):
+            if compare.differences(a, b):
+                found.append((mode, number, compare.describe(a, b)))
+                break
+        # Comparing says which objects are shared, so the arguments of the reference stay as they were left.
+    if "overdrive" in sys.modules:
+        sys.modules["overdrive"]._core.debug_force(None)
+    return found

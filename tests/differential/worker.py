@@ -1,0 +1,39 @@
+"""A worker of `fuzz`: seeds come in on standard input, one line per event goes out.
+
+Events: `seed N`, `mode NAME` before each compiled run (so that the parent knows where a crash was), `skip`,
+`differs JSON`, `end`.
+"""
+
+import gc
+import json
+import resource
+import sys
+
+from .program import source
+from .run import TooSlow, check
+
+MEMORY = 6 << 30  # a program that multiplies a list by 2**31 must fail, not fill the machine
+
+
+def main():
+    """Runs the seeds."""
+    modes = tuple(sys.argv[1].split(","))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    say = lambda *words: sys.__stdout__.write(" ".join(words) + "\n") and sys.__stdout__.flush()
+    for line in sys.stdin.read().split():
+        seed = int(line)
+        say("seed", str(seed))
+        try:
+            found = check(source(seed), modes, seed, before=lambda mode: say("mode", mode))
+        except TooSlow:
+            say("skip")
+            continue
+        if found:
+            say("differs", json.dumps(found))
+        if seed % 50 == 0:
+            gc.collect()
+    say("end")
+
+
+if __name__ == "__main__":
+    main()

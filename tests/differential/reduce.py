@@ -114,11 +114,11 @@ def replaced(tree, node, field, value):
         setattr(node, field, old)
 
 
-def reduce(text, mode, seed, say=lambda text: None):
-    """The smallest program found, and how it fails."""
-    failure = probe(text, mode, seed)
+def reduce(text, fails, say=lambda text: None):
+    """The smallest program found, and how it fails; `fails` gives the kind of failure and a report, or nothing."""
+    failure = fails(text)
     if failure is None:
-        raise SystemExit("this program does not fail in this mode")
+        raise ValueError("this program does not fail")
     prelude, rest = (PRELUDE, text[len(PRELUDE) :]) if text.startswith(PRELUDE) else ("", text)
     tree = ast.parse(rest)
     changed = True
@@ -137,7 +137,7 @@ def reduce(text, mode, seed, say=lambda text: None):
                     compile(shorter, "", "exec")
                 except (SyntaxError, ValueError):
                     continue
-            now = probe(prelude + "\n" + shorter, mode, seed)
+            now = fails(prelude + "\n" + shorter)
             if now and now[0] == failure[0]:
                 tree, failure, changed = ast.parse(shorter), now, True
                 say(f"{len(shorter)} characters")
@@ -156,7 +156,8 @@ def main(arguments=None):
     mode = o.mode or next((mode for mode in MODES if probe(text, mode, o.seed)), None)
     if mode is None:
         raise SystemExit("no difference in any mode")
-    small, failure = reduce(text, mode, o.seed, lambda text: print(text, file=sys.stderr))
+    fails = lambda text: probe(text, mode, o.seed)
+    small, failure = reduce(text, fails, lambda text: print(text, file=sys.stderr))
     print(f"# mode {mode}, {failure[0]}\n{small}\n\n{failure[1]}")
 
 

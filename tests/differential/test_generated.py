@@ -12,6 +12,7 @@ import pytest
 from . import compare
 from .fuzz import fuzz
 from .program import source
+from .reduce import reduce
 from .run import MODES, load
 
 N_PROGRAMS = 2000 if sys.version_info[:2] == (3, 11) else 400
@@ -51,3 +52,11 @@ def test_an_outcome_holds_positions_warnings_and_output():
     assert [(name, line) for name, line, _ in outcome.positions] == [("f", 5)]
     assert outcome.warnings == [("UserWarning", "w", 4)]
     assert outcome.printed == "0\n"
+
+
+def test_the_reducer_keeps_what_fails():
+    fails = lambda text: ("differs", "") if "hypot" in text.partition("def f")[2] else None
+    seed = next(seed for seed in range(1000) if fails(source(seed)))
+    small, _ = reduce(source(seed), fails)
+    assert "hypot" in small
+    assert len(small) < 80, small

@@ -4,10 +4,16 @@ use pyo3::prelude::*;
 
 pub mod mechanics;
 pub mod objects;
+pub mod promote;
+pub mod program;
+pub mod engine;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     mechanics::register(module)?;
     objects::register(module)?;
+    program::register(module)?;
+    engine::register(module)?;
     Ok(())
 }

@@ -25,6 +25,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(emit, module)?)?;
     module.add_function(wrap_pyfunction!(debug_force, module)?)?;
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
+    module.add_function(wrap_pyfunction!(debug_enter_loops, module)?)?;
     crate::promote::register(module, Arc::new(promotion::Overdrive))
 }
 
@@ -108,7 +109,12 @@ fn descriptor<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
 }
 
 fn unchanged<'py>(function: &Bound<'py, PyAny>, is_strict: bool, why: &str) -> PyResult<Bound<'py, PyAny>> {
-    if is_strict { Err(errors::not_compiled(function.py(), why)) } else { Ok(function.clone()) }
+    if is_strict { Err(errors::not_compiled(function.py(), &name_of(function), why)) } else { Ok(function.clone()) }
+}
+
+fn name_of(function: &Bound<'_, PyAny>) -> String {
+    let name = function.getattr("__qualname__").and_then(|name| name.extract());
+    name.unwrap_or_else(|_| super::input::type_name(function))
 }
 
 /// Whether `OVERDRIVE=0` switched everything off.
@@ -166,4 +172,12 @@ fn debug_force(what: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyo3(signature = (function, /))]
 fn debug_exit_count(function: &Bound<'_, PyAny>) -> PyResult<usize> {
     explain::n_exits(function)
+}
+
+/// For tests: offers the loops of a code object, or of a function's present code, to native code from now on.
+#[pyfunction]
+#[pyo3(signature = (code, /))]
+fn debug_enter_loops(code: &Bound<'_, PyAny>) -> PyResult<()> {
+    let code = if code.is_exact_instance_of::<PyFunction>() { code.getattr("__code__")? } else { code.clone() };
+    super::loops::arm(&code).map(drop)
 }

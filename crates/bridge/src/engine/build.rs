@@ -12,7 +12,7 @@ use overdrive_base::table::Entry as TableEntry;
 use overdrive_codegen::{Level, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
-use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Translation};
+use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
 use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
 use overdrive_ir::function::Function;
@@ -141,6 +141,9 @@ fn prepare<'py>(
         let line = refusal.line.map(|line| format!("line {line}: ")).unwrap_or_default();
         Stopped::Refused(format!("{line}{}", refusal.why))
     })?;
+    if unit.is_strict {
+        all_native(&translation.notes)?;
+    }
     let process = process(py).ok_or_else(|| Stopped::Refused(LAYOUT_UNKNOWN.to_owned()))?;
     let np_bools = (process.layout.np_true as *mut _, process.layout.np_false as *mut _);
     let scope = Scope { code, globals: &globals, builtins: &builtins, found: &oracle.found, np_bools };
@@ -161,6 +164,19 @@ fn prepare<'py>(
         Entry::Loop { offset, .. } => Place::Loop(offset),
     };
     Ok(Prepared { place, function, parts, process })
+}
+
+/// Strict functions leave no line to CPython.
+fn all_native(notes: &[Note]) -> Result<(), Stopped> {
+    let mut reasons: Vec<String> = Vec::new();
+    for note in notes.iter().filter(|note| note.status != Status::Native) {
+        let line = note.line.map_or_else(|| "?".to_owned(), |line| line.to_string());
+        let reason = format!("line {line}: {}", note.why);
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(Stopped::Refused(reasons.join("\n"))) }
 }
 
 const LAYOUT_UNKNOWN: &str = "this interpreter's objects are not laid out as expected (see `overdrive info`)";

@@ -48,7 +48,7 @@ pub(crate) struct Scope<'a, 'py> {
     pub(crate) code: &'a Bound<'py, PyAny>,
     pub(crate) globals: &'a Bound<'py, PyAny>,
     pub(crate) builtins: &'a Bound<'py, PyAny>,
-    pub(crate) found: &'a [Found],
+    pub(crate) found: &'a [Found<'py>],
     /// NumPy's True and False; they live as long as the process.
     pub(crate) np_bools: (*mut ffi::PyObject, *mut ffi::PyObject),
 }
@@ -127,7 +127,7 @@ impl Consts {
     fn fact(&mut self, py: Python<'_>, id: FactId, scope: &Scope<'_, '_>) -> PyResult<*mut ffi::PyObject> {
         let missing = || pyo3::exceptions::PyIndexError::new_err("a fact that the oracle did not give");
         let found = scope.found.get(id.0 as usize).ok_or_else(missing)?;
-        let object = found.object.bind(py);
+        let object = &found.object;
         let address = object.as_ptr();
         if self.held.iter().any(|h| h.as_ptr() == address) || self.pins.iter().any(|p| p.object == address) {
             return Ok(address);

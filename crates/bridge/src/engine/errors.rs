@@ -3,21 +3,16 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::{PyAnyMethods, PyErr, Python};
 
-/// `overdrive.NotCompiledError` with the reasons.
-pub(crate) fn not_compiled(py: Python<'_>, why: &str) -> PyErr {
-    of_face(py, "NotCompiledError", why)
+/// `overdrive.NotCompiledError` for a function, with the reasons, one a line.
+pub(crate) fn not_compiled(py: Python<'_>, name: &str, why: &str) -> PyErr {
+    let reasons: Vec<&str> = why.lines().collect();
+    let made = || py.import("overdrive")?.getattr("NotCompiledError")?.call1((name, reasons));
+    made().map_or_else(|_| PyRuntimeError::new_err(format!("{name}: {why}")), PyErr::from_value)
 }
 
 /// `overdrive.Error`.
 pub(crate) fn error(py: Python<'_>, what: &str) -> PyErr {
-    of_face(py, "Error", what)
-}
-
-fn of_face(py: Python<'_>, class: &str, text: &str) -> PyErr {
-    let made = || py.import("overdrive")?.getattr(class)?.call1((text,));
-    match made() {
-        Ok(error) => PyErr::from_value(error),
-        // The extension was imported by itself.
-        Err(_) => PyRuntimeError::new_err(text.to_owned()),
-    }
+    let made = || py.import("overdrive")?.getattr("Error")?.call1((what,));
+    // Without the face, the extension was imported by itself.
+    made().map_or_else(|_| PyRuntimeError::new_err(what.to_owned()), PyErr::from_value)
 }

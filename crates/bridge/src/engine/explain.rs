@@ -37,7 +37,7 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     }
     out.set_item("versions", shown)?;
     let mut refused: Vec<String> = units.iter().filter_map(|u| u.why_closed()).collect();
-    if refused.is_empty() {
+    if refused.is_empty() && versions.is_empty() {
         refused.extend(promotion::refusal(&code)?);
     }
     if units.is_empty() && refused.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     out.set_item("refused_loops", loops)?;
     out.set_item("calls", units.iter().map(|u| u.n_calls()).sum::<u64>())?;
     out.set_item("exits", units.iter().map(|u| u.counters.exits.get()).sum::<u64>())?;
-    out.set_item("loops_entered", units.iter().map(|u| u.counters.loops_entered.get()).sum::<u64>())?;
+    out.set_item("loops_entered", units.iter().map(|u| u.n_loops_entered()).sum::<u64>())?;
     out.set_item("compiles", units.iter().map(|u| u.state.borrow().compiles).sum::<u32>())?;
     let timed: u64 = units.iter().map(|u| u.counters.timed_calls.get()).sum();
     let ns: u128 = units.iter().map(|u| u.counters.timed.get().as_nanos()).sum();

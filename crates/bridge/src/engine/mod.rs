@@ -20,6 +20,7 @@ mod compiler;
 mod unit;
 mod run;
 mod loops;
+mod rest;
 // What people see.
 mod jit;
 mod promotion;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use overdrive_base::flavour::KnownType;
 use overdrive_frontend_python::facts::{Builtin, Fact, FactId, Meaning, Observed, Oracle};
 use pyo3::ffi;
-use pyo3::prelude::{Bound, Py, PyAny, PyAnyMethods, Python};
+use pyo3::prelude::{Bound, PyAny, PyAnyMethods, Python};
 use pyo3::types::{PyDict, PyTuple, PyTupleMethods};
 
 use super::meaning::meaning;
@@ -28,9 +28,10 @@ pub(crate) enum Origin {
     TypeAttr,
 }
 
-/// An object that the front end was told about.
-pub(crate) struct Found {
-    pub(crate) object: Py<PyAny>,
+/// An object that the front end was told about. Bound, so that it is released at once when the translation is done:
+/// PyO3 puts off the release of unbound references wherever it was not itself asked for the GIL.
+pub(crate) struct Found<'py> {
+    pub(crate) object: Bound<'py, PyAny>,
     pub(crate) origin: Origin,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct LiveOracle<'py> {
     /// The first argument is a cell variable: `super()` would look for the cell in the stub's frame, where it is a
     /// plain value.
     first_is_cell: bool,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<Found<'py>>,
 }
 
 impl<'py> LiveOracle<'py> {
@@ -74,7 +75,7 @@ impl<'py> LiveOracle<'py> {
     fn fact(&mut self, value: &Bound<'py, PyAny>, origin: Origin) -> Fact {
         let known = self.found.iter().position(|f| f.object.is(value) && f.origin == origin);
         let index = known.unwrap_or_else(|| {
-            self.found.push(Found { object: value.clone().unbind(), origin });
+            self.found.push(Found { object: value.clone(), origin });
             self.found.len() - 1
         });
         Fact { id: FactId(index as u32), seen: objects::seen(value), meaning: self.meaning(value) }
@@ -124,7 +125,7 @@ impl Oracle for LiveOracle<'_> {
         if key.extract::<&str>().ok()?.starts_with("__") {
             return None;
         }
-        let module = self.found.get(base.0 as usize)?.object.bind(self.py).clone();
+        let module = self.found.get(base.0 as usize)?.object.clone();
         // SAFETY: the object is alive; only an exact module is looked into.
         let dict = unsafe {
             if ffi::PyModule_CheckExact(module.as_ptr()) == 0 {
@@ -152,7 +153,7 @@ impl Oracle for LiveOracle<'_> {
     }
 
     fn item(&mut self, container: FactId) -> Option<Fact> {
-        let object = self.found.get(container.0 as usize)?.object.bind(self.py).clone();
+        let object = self.found.get(container.0 as usize)?.object.clone();
         let ptr = object.as_ptr();
         // SAFETY: exact list or tuple, looked at under the GIL; the item is borrowed and referenced at once.
         let first = unsafe {

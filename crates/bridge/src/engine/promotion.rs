@@ -40,7 +40,7 @@ impl Engine for Overdrive {
             stats.timed_calls += unit.counters.timed_calls.get();
             stats.timed += unit.counters.timed.get();
             stats.exits += unit.counters.exits.get();
-            stats.loops_entered += unit.counters.loops_entered.get();
+            stats.loops_entered += unit.n_loops_entered();
             stats.notes.extend(explain::sentences(&unit));
         }
         stats

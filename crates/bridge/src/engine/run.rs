@@ -84,13 +84,15 @@ unsafe fn enter(version: *const Version, activation: &mut Activation<'_>) -> Res
             },
             activation: std::ptr::from_mut(activation).cast(),
         };
+        // Counted first: the code may ask how often it was entered.
+        version.entered.set(version.entered.get() + 1);
         let entry = version.entry();
         let result = entry(activation.locals.cast(), activation.frame.0, &raw mut run.rt, activation.eval_breaker);
         if result == MISS {
+            version.entered.set(version.entered.get() - 1);
             version.leave();
             return Err(NotTaken);
         }
-        version.entered.set(version.entered.get() + 1);
         if version.is_learning() {
             (*version.unit).learn(version);
         }
@@ -172,7 +174,7 @@ unsafe fn give_back(unit: &Unit, activation: &Activation<'_>, why: &str) {
     unsafe {
         let py = Python::assume_attached();
         match unit.kind {
-            Kind::Jit if unit.is_strict => errors::not_compiled(py, why).restore(py),
+            Kind::Jit if unit.is_strict => errors::not_compiled(py, &unit.name(py), why).restore(py),
             Kind::Jit => jit::interpret(unit.jitted.get()),
             Kind::Promoted => {
                 if let Some(function) = pyo3::Bound::from_borrowed_ptr_or_opt(py, activation.frame.function())
@@ -195,8 +197,9 @@ pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_
         }
         for is_second_try in [false, true] {
             for version in unit.loop_versions(offset) {
+                let begin = Instant::now();
                 let Ok(value) = enter(Arc::as_ptr(&version), activation) else { continue };
-                unit.counters.loops_entered.set(unit.counters.loops_entered.get() + 1);
+                unit.rest.ran(begin.elapsed());
                 if !activation.is_left() {
                     if value.is_null() {
                         // An exit that could not build its state: the error is raised where the frame stands.
@@ -209,12 +212,12 @@ pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_
                 }
                 return LoopOutcome::Left;
             }
-            if is_second_try || !unit.wants_loop_version(offset) {
+            if is_second_try || !unit.rest.is_worth_a_version(offset) || !unit.wants_loop_version(offset) {
                 break;
             }
             build::loop_version(Python::assume_attached(), unit, activation, offset);
         }
-        if unit.is_loop_closed(offset) { LoopOutcome::NeverAgain } else { LoopOutcome::NotEntered }
+        if unit.is_loop_closed(offset) || unit.rest.is_over() { LoopOutcome::NeverAgain } else { LoopOutcome::NotEntered }
     }
 }
 
@@ -275,6 +278,11 @@ pub(crate) unsafe extern "C" fn exit(
         let slots = &version.function().global_slots;
         let registers = locals.split_off(locals.len() - slots.len());
         give_back_globals(Python::assume_attached(), unit, slots, registers);
+        if exit.kind == ExitKind::Resume
+            && let Ok(plain) = unit.plain(Python::assume_attached())
+        {
+            unit.rest.left_at(version.unit, &plain, exit.offset);
+        }
         let how = if is_raise { Exit::Raise } else { Exit::Reexecute };
         let mut state = State { offset: exit.offset, locals, stack, exit: how, raised };
         if (*run).activation.is_null() {

@@ -16,6 +16,7 @@ use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
 
 use super::oracle::Lessons;
+use super::rest::Rest;
 use super::version::{MISS, Place, Version};
 use super::{compiler, debug, input};
 use crate::mechanics::frame::Frame;
@@ -78,6 +79,7 @@ pub(crate) struct Unit {
     pub(crate) stub: Cell<*mut ffi::PyObject>,
     plain: OnceCell<Arc<CodeObject>>,
     pub(crate) state: RefCell<State>,
+    pub(crate) rest: Rest,
 }
 
 /// What `explain` and the report show.
@@ -87,7 +89,6 @@ pub(crate) struct Counters {
     pub(crate) timed_calls: Cell<u64>,
     pub(crate) timed: Cell<Duration>,
     pub(crate) exits: Cell<u64>,
-    pub(crate) loops_entered: Cell<u64>,
 }
 
 /// What changes rarely.
@@ -99,6 +100,7 @@ pub(crate) struct State {
     pub(crate) loops: HashMap<u32, Vec<Arc<Version>>>,
     /// Replaced, but perhaps still on some stack.
     retired: Vec<Arc<Version>>,
+    buried_loop_entries: u64,
     pub(crate) lessons: Lessons,
     pub(crate) compiles: u32,
     profile_rounds: u32,
@@ -153,6 +155,7 @@ impl Unit {
             stub: Cell::new(std::ptr::null_mut()),
             plain: OnceCell::new(),
             state: RefCell::new(State::default()),
+            rest: Rest::default(),
         });
         // SAFETY: GIL held (`Bound`); the closure runs no Python.
         unsafe {
@@ -190,6 +193,11 @@ impl Unit {
         self.resumer.get().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("no continuation"))
     }
 
+    /// The qualified name, for people.
+    pub(crate) fn name(&self, py: Python<'_>) -> String {
+        self.plain(py).map_or_else(|_| "?".to_owned(), |plain| plain.qualname.clone())
+    }
+
     /// The first argument is a cell variable.
     pub(crate) fn first_is_cell(plain: &CodeObject) -> bool {
         plain.localsplus.first().is_some_and(|slot| slot.kind == LocalKind::CellArg)
@@ -223,6 +231,13 @@ impl Unit {
         let state = self.state.borrow();
         let leaves = state.calls.iter().chain(&state.retired).map(|v| v.leaf_calls.get());
         self.counters.calls.get() + leaves.sum::<u64>()
+    }
+
+    /// Loops entered in place so far.
+    pub(crate) fn n_loops_entered(&self) -> u64 {
+        let state = self.state.borrow();
+        let retired = state.retired.iter().filter(|v| v.place != Place::Call);
+        state.loops.values().flatten().chain(retired).map(|v| v.entered.get()).sum::<u64>() + state.buried_loop_entries
     }
 
     /// The versions that a call may enter now, in the order in which to try them.
@@ -281,11 +296,25 @@ impl Unit {
         state.closed_loops.contains_key(&offset) || state.compiles >= 2 * MAX_COMPILES
     }
 
+    /// Frees versions that nobody is inside; their counts are kept.
+    fn bury(&self, state: &mut State) {
+        let (kept, dead) = std::mem::take(&mut state.retired)
+            .into_iter()
+            .partition(|v: &Arc<Version>| v.is_active() || Arc::strong_count(v) > 1);
+        state.retired = kept;
+        for version in dead {
+            match version.place {
+                Place::Call => self.counters.calls.set(self.counters.calls.get() + version.leaf_calls.get()),
+                Place::Loop(_) => state.buried_loop_entries += version.entered.get(),
+            }
+        }
+    }
+
     /// Whether the call that no version took, or that found a stale one, should have a version made; if so, marks the
     /// compile as begun.
     pub(crate) fn wants_call_version(&self) -> bool {
         let mut state = self.state.borrow_mut();
-        state.retired.retain(|v| v.is_active() || Arc::strong_count(v) > 1);
+        self.bury(&mut state);
         if state.closed.is_some() || state.compiling == Some(compiler::epoch()) {
             return false;
         }
@@ -311,7 +340,7 @@ impl Unit {
     /// Whether a loop head should have a version made; if so, marks the compile as begun.
     pub(crate) fn wants_loop_version(&self, offset: u32) -> bool {
         let mut state = self.state.borrow_mut();
-        state.retired.retain(|v| v.is_active() || Arc::strong_count(v) > 1);
+        self.bury(&mut state);
         let n_versions = state.loops.get(&offset).map_or(0, Vec::len);
         let wanted = state.compiling != Some(compiler::epoch())
             && state.compiles < 2 * MAX_COMPILES

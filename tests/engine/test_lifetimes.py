@@ -1,0 +1,280 @@
+"""References: finalisers run when a frame would run them, nothing leaks, nothing is kept from dying."""
+
+import gc
+import resource
+import sys
+import time
+import weakref
+
+import pytest
+
+import overdrive
+from overdrive import _core
+
+
+class Tracked:
+    log = []
+
+    def __init__(self, name):
+        self.name = name
+
+    def __del__(self):
+        Tracked.log.append(self.name)
+
+
+def events(fn, *args):
+    Tracked.log.clear()
+    fn(Tracked.log.append, *args)
+    gc.collect(0)
+    Tracked.log.append("end")
+    return list(Tracked.log)
+
+
+def rebinding(mark):
+    a = Tracked("a1")
+    mark("one")
+    a = Tracked("a2")
+    mark("two")
+    del a
+    mark("three")
+    b = Tracked("b")
+    c = [b]
+    b = None
+    mark("four")
+    c.clear()
+    mark("five")
+
+
+def in_loop(mark):
+    for i in range(3):
+        t = Tracked(f"t{i}")
+        mark(i)
+    mark("end of loop")
+
+
+def in_exception(mark):
+    def raiser(y):
+        z = Tracked("z")
+        return y.missing
+
+    try:
+        raiser(Tracked("y"))
+    except AttributeError:
+        mark("caught")
+    mark("left")
+
+
+@pytest.mark.parametrize("fn", [rebinding, in_loop, in_exception])
+def test_finalisers_run_in_order(fn):
+    want = events(fn)
+    jitted = overdrive.jit(fn)
+    for _ in range(4):
+        assert events(jitted) == want
+
+
+def test_an_argument_of_a_promoted_function_dies_when_it_is_dropped():
+    def drop(x, log):
+        x = 1
+        log(len(Tracked.log))
+        return x
+
+    overdrive.promote(drop)
+    seen = []
+    for _ in range(60):
+        Tracked.log.clear()
+        drop(Tracked("x"), seen.append)
+        time.sleep(0.001)
+    assert seen == [1] * 60 and _core.explain_data(drop)["versions"]
+
+
+def add(a, b):
+    return a + b
+
+
+def overflow(n):
+    total = 1
+    for i in range(n):
+        total += total
+    return total
+
+
+def collect(items):
+    out = []
+    for x in items:
+        out.append(x)
+    return len(out)
+
+
+def fails(items, i):
+    t = [items, i]
+    return items[i], t
+
+
+def grow(fn, *args):
+    """Resident memory that a hundred thousand calls add, in KiB."""
+    def run(n):
+        for _ in range(n):
+            try:
+                fn(*args)
+            except Exception:
+                pass
+
+    run(20_000)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run(100_000)
+    gc.collect()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+
+@pytest.mark.parametrize(
+    "fn, args",
+    [(add, (1e9, 1)), (add, (2**62, 2**62)), (add, ("a" * 100, "b")), (add, (1, "b")), (overflow, (70,)),
+     (collect, ([object(), 1.5, "x", None],)), (fails, ([1, 2], 9))],
+)
+def test_memory_is_flat(fn, args):
+    jitted = overdrive.jit(fn)
+    assert grow(jitted, *args) < 2000
+
+
+def test_reference_counts_come_back():
+    things = [object(), [1.0, 2.0], "text" * 3, 12345678901, 2.5, {}, (1, 2)]
+    functions = [
+        lambda a, b: (a, b),
+        lambda a, b: [a, b, a],
+        lambda a, b: a if a is b else b,
+        lambda a, b: a == b,
+        lambda a, b: [x for x in (a, b)],
+        lambda a, b: {1: a, 2: b}[1],
+    ]
+    for fn in functions:
+        jitted = overdrive.jit(fn)
+        for _ in range(8):
+            for a in things:
+                jitted(a, things[0])
+        before = [sys.getrefcount(t) for t in things]
+        for _ in range(50):
+            for a in things:
+                jitted(a, things[0])
+        assert [sys.getrefcount(t) for t in things] == before
+
+
+def run_in(source, namespace=None):
+    namespace = {"overdrive": overdrive} if namespace is None else namespace
+    exec(source, namespace)
+    return namespace
+
+
+def test_a_namespace_with_compiled_functions_dies():
+    source = """
+class Marker: pass
+marker = Marker()
+table = [1.0, 2.0, 3.0]
+def helper(x): return x + table[0]
+@overdrive.jit
+def f(x):
+    s = 0.0
+    for v in table:
+        s += helper(v) + x
+    return s
+def g(x):
+    return helper(x) + len(table)
+overdrive.promote(g)
+for _ in range(5):
+    f(1.5), g(1.5)
+"""
+    namespace = run_in(source)
+    marker = weakref.ref(namespace["marker"])
+    f = weakref.ref(namespace["f"])
+    del namespace
+    gc.collect()
+    assert f() is None and marker() is None
+
+
+def test_globals_are_not_kept_alive():
+    namespace = run_in("""
+class Thing:
+    pass
+def helper(x): return x
+table = [Thing()]
+@overdrive.jit
+def f(x):
+    for v in table:
+        x = helper(x)
+    return x
+""")
+    f = namespace["f"]
+    for _ in range(4):
+        assert f(3) == 3
+    thing = weakref.ref(namespace["table"][0])
+    helper = weakref.ref(namespace["helper"])
+    del namespace["table"], namespace["helper"]
+    assert thing() is None and helper() is None
+    with pytest.raises(NameError):
+        f(3)
+
+
+def test_changed_globals_are_seen():
+    namespace = run_in("""
+k = 2
+def helper(x): return x + 1
+@overdrive.jit
+def f(x):
+    return helper(x) * k
+""")
+    f = namespace["f"]
+    for _ in range(4):
+        assert f(3) == 8
+    namespace["k"] = 2.5
+    assert f(3) == 10.0
+    namespace["helper"] = lambda x: x - 1
+    assert f(3) == 5.0
+    namespace["helper"] = 3
+    with pytest.raises(TypeError):
+        f(3)
+    namespace["helper"] = len
+    namespace["k"] = 1
+    assert [f("abc"), f([])] == [3, 0]
+
+
+def test_same_code_with_other_globals():
+    code = compile("def f(x):\n    return x * k\n", "shared", "exec")
+    spaces = []
+    for k in (2, 10, "ab"):
+        namespace = {"k": k}
+        exec(code, namespace)
+        spaces.append(namespace)
+    for namespace in spaces:
+        overdrive.promote(namespace["f"])
+    for _ in range(30):
+        assert [n["f"](3) for n in spaces] == [6, 30, "ababab"]
+
+
+def test_builtins_can_be_patched(monkeypatch):
+    import builtins
+
+    @overdrive.jit
+    def f(x):
+        return abs(x) + len("ab")
+
+    assert f(-2) == f(-2) == 4
+    monkeypatch.setattr(builtins, "abs", lambda x: 100)
+    assert f(-2) == 102
+    monkeypatch.undo()
+    assert f(-2) == 4
+
+
+def test_compiled_code_is_given_back():
+    def once():
+        f = overdrive.jit(lambda a, b: a * b + 1.0)
+        f(1.5, 2.5)
+        return f
+
+    once()
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(60):
+        once()
+    gc.collect()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 12_000
+    assert _core.explain_data(once)["versions"] == []

@@ -158,7 +158,7 @@ pub(super) unsafe extern "C" fn list_append(list: *mut PyObject, item: *mut PyOb
 pub(super) unsafe extern "C" fn list_set_float(list: *mut PyObject, index: i64, value: f64) -> i64 {
     // SAFETY: the table's contract: an exact list, the index in range, an exact float in that slot.
     unsafe {
-        let old = ffi::PyList_GET_ITEM(list, index as ffi::Py_ssize_t);
+        let old = ffi::PyList_GET_ITEM(list, index as Py_ssize_t);
         if ffi::Py_REFCNT(old) == 1 {
             (*old.cast::<ffi::PyFloatObject>()).ob_fval = value;
             return 0;
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn list_set_float(list: *mut PyObject, index: i64, 
         if new.is_null() {
             return -1;
         }
-        ffi::PyList_SET_ITEM(list, index as ffi::Py_ssize_t, new);
+        ffi::PyList_SET_ITEM(list, index as Py_ssize_t, new);
         ffi::Py_DECREF(old);
         0
     }

@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn range_iter_step(iterator: *mut PyObject) -> i64 
 #[repr(C)]
 pub(super) struct SeqIter {
     head: PyObject,
-    /// Position of the next item.
+    /// Position of the next item; negative in an exhausted list iterator of 3.13.
     pub(super) index: Py_ssize_t,
     /// Null when exhausted.
     pub(super) seq: *mut PyObject,
@@ -125,8 +125,8 @@ pub(super) unsafe extern "C" fn seq_iter_pos(iterator: *mut PyObject) -> i64 {
 
 /// An iterator over `seq` whose next item is the one at `position`; a negative position means exhausted.
 ///
-/// The position is written as it is, not clamped to the length as `__setstate__` would: a list may have shrunk and may
-/// grow again before the next step.
+/// In a list or bytearray the position is written as it is, not clamped to the length as `__setstate__` would: it may have
+/// shrunk and may grow again before the next step.
 ///
 /// # Safety
 /// GIL held, `seq` alive.
@@ -146,10 +146,16 @@ pub(super) unsafe fn seq_iter_at(seq: *mut PyObject, position: i64) -> Option<Ow
             return None;
         }
         if position >= 0 {
-            (*iterator.as_ptr().cast::<SeqIter>()).index = position as Py_ssize_t;
+            let fixed = ffi::PyTuple_CheckExact(seq) != 0 || ffi::PyBytes_CheckExact(seq) != 0;
+            let end = if fixed { ffi::Py_SIZE(seq) } else { Py_ssize_t::MAX };
+            (*iterator.as_ptr().cast::<SeqIter>()).index = (position as Py_ssize_t).min(end);
         } else {
-            let seq = ptr::replace(&mut (*iterator.as_ptr().cast::<SeqIter>()).seq, ptr::null_mut());
-            drop(Owned::new(seq));
+            let fields = &mut *iterator.as_ptr().cast::<SeqIter>();
+            // From 3.13 on a list iterator says so by its index, and does not look at the sequence.
+            if cfg!(Py_3_13) && ffi::PyList_CheckExact(seq) != 0 {
+                fields.index = -1;
+            }
+            drop(Owned::new(ptr::replace(&mut fields.seq, ptr::null_mut())));
         }
         Some(iterator)
     }

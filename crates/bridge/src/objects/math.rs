@@ -182,8 +182,7 @@ fn hypot_of(x: f64, y: f64) -> f64 {
     }
     let exponent = frexp_exponent(largest);
     if exponent < -1023 {
-        // 2^−exponent would overflow: subnormal numbers are made normal first.
-        return f64::MIN_POSITIVE * hypot_of(x / f64::MIN_POSITIVE, y / f64::MIN_POSITIVE);
+        return hypot_of_subnormals(x, y, largest);
     }
     let scale = power_of_two(-exponent);
     let mut sum = Compensated { sum: 1.0, of_products: 0.0, of_sums: 0.0 };
@@ -194,6 +193,26 @@ fn hypot_of(x: f64, y: f64) -> f64 {
     sum.add((-high, -low));
     let excess = sum.sum - 1.0 + (sum.of_products + sum.of_sums);
     (h + excess / (2.0 * h)) / scale
+}
+
+/// Where the scale 2^−exponent would overflow, 3.11 divides by the largest and sums less exactly.
+#[cfg(not(Py_3_12))]
+fn hypot_of_subnormals(x: f64, y: f64, largest: f64) -> f64 {
+    let (mut sum, mut fraction) = (1.0, 0.0);
+    for v in [x, y] {
+        let ratio = v / largest;
+        let square = ratio * ratio;
+        let before = sum;
+        sum += square;
+        fraction += (before - sum) + square;
+    }
+    largest * (sum - 1.0 + fraction).sqrt()
+}
+
+/// Where the scale 2^−exponent would overflow, the numbers are made normal first.
+#[cfg(Py_3_12)]
+fn hypot_of_subnormals(x: f64, y: f64, _largest: f64) -> f64 {
+    f64::MIN_POSITIVE * hypot_of(x / f64::MIN_POSITIVE, y / f64::MIN_POSITIVE)
 }
 
 /// Neumaier's sum starting from 1, which is at least as large as every addend.

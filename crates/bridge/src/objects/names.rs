@@ -182,8 +182,7 @@ pub(super) unsafe extern "C" fn module_attr_is(
         let ty = ffi::Py_TYPE(module);
         // A lazy module replaces its class; then its class decides what an attribute is.
         if ffi::PyModule_Check(module) == 0
-            || (*ty).tp_getattro.map(|f| f as usize)
-                != (*&raw mut ffi::PyModule_Type).tp_getattro.map(|f| f as usize)
+            || (*ty).tp_getattro.map(|f| f as usize) != ffi::PyModule_Type.tp_getattro.map(|f| f as usize)
             || ffi::PyUnicode_CheckExact(name) == 0
         {
             return 0;

@@ -181,6 +181,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
         "PIPp": (P I P) -> P;
         "Ip": (I) -> P;
         "IIIp": (I I I) -> P;
+        "PIFi": (P I F) -> I;
         "Fp": (F) -> P;
         "Sp": (S) -> P;
         "IIPb": (I I P) -> u8;
@@ -188,6 +189,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
         "FFPb": (F F P) -> u8;
         "IIFb": (I I F) -> u8;
         "i": () -> I;
+        "b": () -> u8;
     };
     let Some(word) = returned else {
         return Err(PyValueError::new_err(format!("{name}: no probe for the shape {shape}")));

@@ -9,7 +9,6 @@ use overdrive_ir::entities::{ExitId, Value};
 use overdrive_ir::exit::ExitKind;
 use overdrive_ir::inst::Inst;
 
-use super::memory::Region;
 use super::words::Touches;
 use super::{Lower, Result};
 use crate::compile::Forced;
@@ -138,6 +137,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             Ty::I64 | Ty::F64 | Ty::Obj | Ty::Ptr => self.value(v)?,
         };
-        self.store(word, slot, 8, Region::Scratch)
+        // Volatile: exits hold most of a function's stores, and no pass shall spend time on them (a third of a compile).
+        let store = self.b.build_store(slot, word)?;
+        store.set_volatile(true).map_err(|e| self.malformed(format!("a spill: {e}")))
     }
 }

@@ -158,6 +158,22 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The eval breaker changes under our hands, so the load is atomic and never moved.
     fn poll(&mut self, pos: u32, fail: ExitId) -> Result<()> {
+        let asked = self.poll_pending()?;
+        self.when(asked, true, |lower| {
+            let pos = lower.w.i32.const_int(pos.into(), false);
+            let args = [lower.rt.into(), lower.frame.into(), pos.into()];
+            let result = Some(lower.w.i32.into());
+            let call = lower.call(lower.target.services.poll, result, &args, Touches::Everything)?;
+            lower.w.cold(call);
+            let status = lower.int_result(call)?;
+            let failed =
+                lower.b.build_int_compare(IntPredicate::SLT, status, lower.w.i32.const_zero(), "")?;
+            lower.leave_if(failed, fail)
+        })
+    }
+
+    /// Whether CPython asks for attention, as I1.
+    pub(super) fn poll_pending(&mut self) -> Result<IntValue<'ctx>> {
         let layout = self.target.layout;
         let (ty, align) = match layout.breaker_bits {
             32 => (self.w.i32, 4),
@@ -170,18 +186,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 .map_err(|e| self.malformed(format!("the eval breaker's load: {e}")))?;
         }
         let asked = self.b.build_and(breaker, ty.const_int(layout.breaker_mask, false), "")?;
-        let asked = self.b.build_int_compare(IntPredicate::NE, asked, ty.const_zero(), "")?;
-        self.when(asked, true, |lower| {
-            let pos = lower.w.i32.const_int(pos.into(), false);
-            let args = [lower.rt.into(), lower.frame.into(), pos.into()];
-            let result = Some(lower.w.i32.into());
-            let call = lower.call(lower.target.services.poll, result, &args, Touches::Everything)?;
-            lower.w.cold(call);
-            let status = lower.int_result(call)?;
-            let failed =
-                lower.b.build_int_compare(IntPredicate::SLT, status, lower.w.i32.const_zero(), "")?;
-            lower.leave_if(failed, fail)
-        })
+        Ok(self.b.build_int_compare(IntPredicate::NE, asked, ty.const_zero(), "")?)
     }
 
     /// Says of a call which memory it touches, if not all.

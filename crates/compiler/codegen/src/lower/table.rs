@@ -40,6 +40,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.store_position(pos)?;
         }
         match (entry, signature.failure, fail) {
+            // The word is at hand: no call.
+            (Entry::PollPending, ..) => return self.poll_pending().map(|v| Some(v.into())),
             (Entry::Observe, ..) => return self.observe(args).map(|()| None),
             (Entry::UnboxInt, _, Some(exit)) => return self.unbox_int(args[0], exit).map(|v| Some(v.into())),
             _ => {}

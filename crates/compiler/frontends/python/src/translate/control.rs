@@ -12,7 +12,7 @@ use overdrive_ir::inst::{Inst, Terminator};
 use crate::cfg::Cfg;
 use crate::facts::Refusal;
 use crate::op::LocalIdx;
-use crate::translate::emit::{Edge, State, Tx};
+use crate::translate::emit::{Edge, Header, State, Tx};
 use crate::translate::shape::{At, Hold, Shape, from_params, join, param_types, shape_of};
 use crate::translate::value::{Boxed, Num, Own, Val};
 use crate::translate::{Step, Stop};
@@ -71,8 +71,8 @@ impl Tx<'_> {
     }
 
     pub(crate) fn add_edge(&mut self, target: usize, edge: Edge) -> Step {
-        if let Some((header, shape)) = self.entered.get(&target).cloned() {
-            return self.back_edge(target, edge, header, &shape);
+        if let Some(header) = self.entered.get(&target).cloned() {
+            return self.back_edge(target, edge, &header);
         }
         self.pending.entry(target).or_default().push(edge);
         Ok(())
@@ -123,7 +123,7 @@ impl Tx<'_> {
 
     /// Opens a bytecode block: merges what leads to it. False if nothing does.
     pub(crate) fn begin_block(&mut self, target: usize) -> Step<bool> {
-        let Some(edges) = self.pending.remove(&target) else { return Ok(false) };
+        let Some(mut edges) = self.pending.remove(&target) else { return Ok(false) };
         self.idx = self.f.cfg.blocks[target].first;
         self.skip_until = 0;
         let is_header = self.is_header(target);
@@ -135,7 +135,7 @@ impl Tx<'_> {
             return Ok(true);
         }
         let at = if is_header { At::Header } else { At::Merge };
-        let mut shape: Option<Vec<Shape>> = if is_header { self.headers.get(&target).cloned() } else { None };
+        let mut shape: Option<Vec<Shape>> = if is_header { self.headers.shapes.get(&target).cloned() } else { None };
         for edge in &edges {
             let incoming = self.shapes(target, &edge.state, at);
             shape = Some(match shape {
@@ -151,11 +151,11 @@ impl Tx<'_> {
         let mut types = Vec::new();
         shape.iter().for_each(|s| param_types(s, &mut types));
         let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
-        let same_epoch = edges.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch) && !is_header;
-        let epoch = match edges.first() {
-            Some(e) if same_epoch => e.state.epoch,
-            _ => self.new_epoch(),
-        };
+        if is_header && !self.headers.clobbered.contains(&target) {
+            edges = edges.into_iter().map(|e| self.prepare_loop(target, e)).collect();
+        }
+        let (epoch, facts) = self.joined_facts(&edges, is_header && self.headers.clobbered.contains(&target));
+        let checked = self.joined_checks(&edges, epoch);
         for edge in edges {
             self.pass(edge, block, &shape)?;
         }
@@ -165,24 +165,26 @@ impl Tx<'_> {
             vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty };
+        self.st = State { locals: vals, stack, epoch, dirty, facts };
+        self.apply_checks(&checked);
         self.cur = Some(block);
         if is_header {
-            self.headers.insert(target, shape.clone());
-            self.entered.insert(target, (block, shape));
+            self.headers.shapes.insert(target, shape.clone());
+            self.entered.insert(target, Header { block, shape, epoch, checked });
         }
         Ok(true)
     }
 
-    fn back_edge(&mut self, target: usize, edge: Edge, header: Block, shape: &[Shape]) -> Step {
-        let edge = self.with_globals(edge, shape);
+    fn back_edge(&mut self, target: usize, edge: Edge, header: &Header) -> Step {
+        let edge = self.with_globals(edge, &header.shape);
         let incoming = self.shapes(target, &edge.state, At::Header);
-        let wide = self.join_all(shape, &incoming)?;
-        if wide != shape {
-            self.headers.insert(target, wide);
+        let wide = self.join_all(&header.shape, &incoming)?;
+        if wide != header.shape {
+            self.headers.shapes.insert(target, wide);
             return Err(Stop::Again);
         }
-        self.pass(edge, header, shape)
+        self.still_holds(target, &edge.state, header)?;
+        self.pass(edge, header.block, &header.shape)
     }
 
     /// Converts an edge's state to the target's shape and jumps.
@@ -357,8 +359,8 @@ impl Tx<'_> {
                 })
             })
             .collect();
-        let same_epoch = open.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch);
-        let epoch = if same_epoch { open[0].state.epoch } else { self.new_epoch() };
+        let (epoch, facts) = self.joined_facts(&open, false);
+        let checked = self.joined_checks(&open, epoch);
         let dirty = self.joined_dirty(&open, false);
         let changed: Vec<Shape> =
             shape.iter().zip(&same).filter(|(_, same)| !**same).map(|(s, _)| s.clone()).collect();
@@ -385,7 +387,8 @@ impl Tx<'_> {
             vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty };
+        self.st = State { locals: vals, stack, epoch, dirty, facts };
+        self.apply_checks(&checked);
         self.cur = Some(block);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Reference discipline: a stack entry or local says who holds its reference (`Own`); moving a value into a place that
 //! must hold it takes a reference; a clobber turns everything fragile into owned *before* it happens.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use overdrive_base::flavour::{Flavour, KnownType, Ty};
 use overdrive_base::table::{Effect, Entry as TableEntry, Failure};
@@ -13,12 +13,12 @@ use overdrive_ir::function::{ConstRef, Function as IrFunction};
 use overdrive_ir::inst::{BoolOp, Cmp, Inst, IntOp, Terminator};
 
 use crate::code::CodeObject;
-use crate::facts::{Entry, Oracle, Status};
+use crate::facts::{Entry, FactId, Oracle, Status};
 use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
 use crate::translate::shape::Shape;
-use crate::translate::value::{Boxed, Num, Obj, ObjTy, Own, Val};
+use crate::translate::value::{Boxed, Checked, Num, Obj, ObjTy, Own, Val};
 
 /// Locals and evaluation stack (normalised order).
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,28 @@ pub(crate) struct State {
     pub(crate) epoch: u32,
     /// For each cached global (see `globals`): its register is newer than the dictionary.
     pub(crate) dirty: Vec<bool>,
+    /// Names that were tested and that nothing can have rebound since.
+    pub(crate) facts: BTreeSet<FactKey>,
+}
+
+/// What a fact is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FactKey {
+    /// A global or builtin (`co_names[n]`) is the object it was.
+    Global(u32),
+    /// An attribute (`co_names[n]`) of a known module is the object it was.
+    Attr(FactId, u32),
+}
+
+/// What the rounds of one translation learn about loop headers.
+#[derive(Debug, Default)]
+pub(crate) struct Headers {
+    /// Widened shapes.
+    pub(crate) shapes: HashMap<usize, Vec<Shape>>,
+    /// Loops whose body may rebind or change anything: nothing that was tested before them holds inside.
+    pub(crate) clobbered: HashSet<usize>,
+    /// Arrays (entries of the state) that a loop writes: tested for it once, before the loop.
+    pub(crate) written: HashSet<(usize, usize)>,
 }
 
 /// An edge waiting for its target: an open IR block and the state at its end.
@@ -37,10 +59,20 @@ pub(crate) struct Edge {
     pub(crate) state: State,
 }
 
+/// A loop header that was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    pub(crate) block: Block,
+    pub(crate) shape: Vec<Shape>,
+    /// Epoch inside, and for each entry of the state what its array guard established.
+    pub(crate) epoch: u32,
+    pub(crate) checked: Vec<Option<Checked>>,
+}
+
 pub(crate) struct Tx<'a> {
     pub(crate) f: &'a Function,
     pub(crate) oracle: &'a mut dyn Oracle,
-    pub(crate) headers: &'a mut HashMap<usize, Vec<Shape>>,
+    pub(crate) headers: &'a mut Headers,
     pub(crate) ir: IrFunction,
     /// Open IR block; `None` once control has left.
     pub(crate) cur: Option<Block>,
@@ -52,7 +84,7 @@ pub(crate) struct Tx<'a> {
     here_exits: HashMap<String, ExitId>,
     pub(crate) pending: BTreeMap<usize, Vec<Edge>>,
     /// Headers already entered: their IR block and shape.
-    pub(crate) entered: HashMap<usize, (Block, Vec<Shape>)>,
+    pub(crate) entered: HashMap<usize, Header>,
     /// Targets of backward edges, as seen from the entry.
     pub(crate) retreating: HashSet<usize>,
     pub(crate) remarks: BTreeMap<usize, (Status, String)>,
@@ -70,7 +102,7 @@ impl<'a> Tx<'a> {
     pub(crate) fn new(
         f: &'a Function,
         oracle: &'a mut dyn Oracle,
-        headers: &'a mut HashMap<usize, Vec<Shape>>,
+        headers: &'a mut Headers,
         entry: &Entry,
     ) -> Tx<'a> {
         let (n_args, is_loop_entry) = match entry {
@@ -256,6 +288,13 @@ impl<'a> Tx<'a> {
         self.make_exit(ExitKind::Resume, target, &st, at, reason)
     }
 
+    /// The exit that goes on at the first instruction of a block, with the state as it is now.
+    pub(crate) fn exit_block(&mut self, block: usize, reason: &str) -> ExitId {
+        let at = self.f.cfg.blocks[block].first;
+        let st = self.st.clone();
+        self.make_exit(ExitKind::Resume, self.f.instrs[at].offset, &st, at, reason)
+    }
+
     /// The exit for an exception raised by the current instruction; operands may still be on the stack.
     pub(crate) fn exit_raise(&mut self) -> ExitId {
         let st = self.st.clone();
@@ -302,12 +341,20 @@ impl<'a> Tx<'a> {
     /// Before an operation that may run Python code or change any container.
     pub(crate) fn clobber(&mut self) {
         self.flush_globals();
+        self.secure_all();
+        let mut st = std::mem::take(&mut self.st);
+        self.epochs += 1;
+        st.epoch = self.epochs;
+        st.facts.clear();
+        self.st = st;
+    }
+
+    /// Takes references for everything that only its container holds.
+    pub(crate) fn secure_all(&mut self) {
         let mut st = std::mem::take(&mut self.st);
         for val in st.locals.iter_mut().chain(st.stack.iter_mut()) {
             self.secure(val, |own| own == Own::Fragile);
         }
-        self.epochs += 1;
-        st.epoch = self.epochs;
         self.st = st;
     }
 

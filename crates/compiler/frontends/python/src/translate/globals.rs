@@ -114,11 +114,6 @@ impl Tx<'_> {
         }
     }
 
-    pub(crate) fn holds_globals(&self) -> bool {
-        let n = self.f.code.localsplus.len();
-        self.st.locals.iter().skip(n).any(|v| matches!(v, Val::Num(_)))
-    }
-
     /// Stores what is newer than the dictionary, and forgets all registers: what follows may rebind anything.
     pub(crate) fn flush_globals(&mut self) {
         let n = self.f.code.localsplus.len();

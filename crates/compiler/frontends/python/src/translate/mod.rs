@@ -13,6 +13,7 @@ mod control;
 mod emit;
 mod entry;
 mod globals;
+mod hoist;
 mod iterate;
 mod names;
 mod numpy;
@@ -22,7 +23,6 @@ mod step;
 mod subscript;
 mod value;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use overdrive_ir::function::Function as IrFunction;
@@ -31,8 +31,7 @@ use crate::code::CodeObject;
 use crate::facts::{Entry, Note, Oracle, Refusal, Status, Translation};
 use crate::function::Function;
 use crate::op::Op;
-use emit::Tx;
-use shape::Shape;
+use emit::{Headers, Tx};
 
 /// Rounds of widening after which a function is given up; each round widens at least one header.
 const MAX_ROUNDS: usize = 60;
@@ -69,7 +68,7 @@ pub fn translate(code: &Arc<CodeObject>, entry: &Entry, oracle: &mut dyn Oracle)
     if let Some(i) = function.instrs.iter().find(|i| matches!(i.op, Op::Other(_))) {
         return Err(Refusal { line: i.position.line, why: "unknown opcode".into() });
     }
-    let mut headers: HashMap<usize, Vec<Shape>> = HashMap::new();
+    let mut headers = Headers::default();
     for _ in 0..MAX_ROUNDS {
         let mut tx = Tx::new(&function, oracle, &mut headers, entry);
         match tx.run(entry) {

@@ -10,7 +10,7 @@ use overdrive_ir::function::ConstRef;
 use crate::facts::Status;
 use crate::op::{GlobalNull, NameIdx};
 use crate::translate::Step;
-use crate::translate::emit::Tx;
+use crate::translate::emit::{FactKey, Tx};
 use crate::translate::value::{Obj, ObjTy, Own, Val};
 
 impl Tx<'_> {
@@ -41,11 +41,7 @@ impl Tx<'_> {
         let fact = if rebound || self.blocked() { None } else { self.oracle.global(name.0) };
         match fact {
             Some(fact) => {
-                let o = self.known_obj(fact, |tx, v| {
-                    let (globals, builtins) = tx.scopes();
-                    let name = tx.name(name);
-                    tx.call(TableEntry::GlobalIs, vec![globals, builtins, name, v])
-                });
+                let o = self.known(FactKey::Global(name.0), fact);
                 self.fact_val(o)
             }
             None => {

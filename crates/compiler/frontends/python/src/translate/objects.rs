@@ -13,7 +13,7 @@ use overdrive_ir::inst::{Field, Inst};
 use crate::facts::{Fact, FactId, Meaning, Observed, Seen, Status};
 use crate::op::NameIdx;
 use crate::translate::Step;
-use crate::translate::emit::Tx;
+use crate::translate::emit::{FactKey, Tx};
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
 impl Tx<'_> {
@@ -179,18 +179,17 @@ impl Tx<'_> {
             return None;
         }
         let fact = self.oracle.attr(module.id, name.0)?;
-        Some(self.known_obj(fact, |tx, v| {
-            let name = tx.name(name);
-            let module = o.v;
-            tx.call(TableEntry::ModuleAttrIs, vec![module, name, v])
-        }))
+        Some(self.known(FactKey::Attr(module.id, name.0), fact))
     }
 
-    /// An object known by identity, behind the guard that `still` computes.
-    pub(crate) fn known_obj(&mut self, fact: Fact, still: impl FnOnce(&mut Self, Value) -> Value) -> Obj {
+    /// An object known by identity, behind its guard unless that was passed and nothing happened since.
+    pub(crate) fn known(&mut self, key: FactKey, fact: Fact) -> Obj {
         let v = self.oconst(ConstRef::Fact(fact.id.0));
-        let ok = still(self, v);
-        self.guard(ok, "a global or module attribute was rebound");
+        if !self.st.facts.contains(&key) {
+            let ok = self.still(key, v);
+            self.guard(ok, "a global or module attribute was rebound");
+            self.st.facts.insert(key);
+        }
         self.fact_obj(fact, v)
     }
 

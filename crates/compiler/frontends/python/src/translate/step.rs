@@ -168,17 +168,8 @@ impl Tx<'_> {
         if !self.is_header(to) && !polls {
             return self.edge_to(to);
         }
-        if self.holds_globals() {
-            // Only when CPython asks do the globals go back to their dictionary.
-            let pending = self.call(TableEntry::PollPending, vec![]);
-            let (slow, fast) = (self.ir.add_block(), self.ir.add_block());
-            self.ir.blocks[slow.index()].cold = true;
-            self.terminate(Terminator::Branch { cond: pending, then: (slow, vec![]), els: (fast, vec![]) });
-            let state = self.st.clone();
-            self.cur = Some(fast);
-            self.edge_to(to)?;
-            self.cur = Some(slow);
-            self.st = state;
+        if self.entered.contains_key(&to) {
+            return self.poll_back(to);
         }
         self.poll();
         self.edge_to(to)

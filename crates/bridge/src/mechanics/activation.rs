@@ -136,7 +136,8 @@ impl<'a> Activation<'a> {
     /// Puts the frame into the state from which CPython goes on at `offset` (bytes, in the original code), and
     /// returns null, which native code returns at once. `locals` has one entry per slot (locals, cells, free
     /// variables), `stack` the evaluation stack, bottom first; both hold owned references, null, or [`KEEP`].
-    /// A cell's slot takes the cell; what is not a cell there is wrapped into a new one.
+    /// A cell's slot takes the cell; what is not a cell there is wrapped into a new one. After a call, [`KEEP`] in a
+    /// cell's slot stands for the argument as it came (not yet in a cell).
     ///
     /// May run finalisers of replaced values, with the frame already in its new state.
     ///
@@ -190,7 +191,8 @@ impl<'a> Activation<'a> {
             }
             if self.entered_by == EnteredBy::Call {
                 for &index in &self.shape.cells {
-                    make_cell(self.locals.add(index as usize));
+                    let is_kept = locals.get(index as usize).is_none_or(|value| *value == KEEP);
+                    make_cell(self.locals.add(index as usize), is_kept);
                 }
             }
         }
@@ -308,12 +310,13 @@ impl<'a> Activation<'a> {
     }
 }
 
-/// Wraps what a cell's slot holds into a cell, as MAKE_CELL does, unless it is one.
-unsafe fn make_cell(slot: *mut *mut ffi::PyObject) {
+/// Wraps what a cell's slot holds into a cell, as MAKE_CELL does. A kept slot holds the argument as it came, which may
+/// itself be somebody's cell; any other cell is the variable's own.
+unsafe fn make_cell(slot: *mut *mut ffi::PyObject, is_kept: bool) {
     // SAFETY: the slot holds an owned reference or null; PyCell_New takes its own reference.
     unsafe {
         let value = *slot;
-        if !value.is_null() && ffi::PyCell_Check(value) != 0 {
+        if !is_kept && !value.is_null() && ffi::PyCell_Check(value) != 0 {
             return;
         }
         let cell = ffi::PyCell_New(value);

@@ -56,5 +56,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(selftest::selftest, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_promote, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_demote, module)?)?;
+    module.add_function(wrap_pyfunction!(null::null_promote_code, module)?)?;
     Ok(())
 }

@@ -38,7 +38,7 @@ def test_import_name(monkeypatch):
     assert table("import_name", globals(), "os", ("path",), 0) is sys.modules["os"]
 
     def python():
-        pass
+        import not_there_at_all  # noqa: F401
 
     assert outcome(lambda: table("import_name", globals(), "not_there_at_all", None, 0)) == outcome(python)
     calls = []

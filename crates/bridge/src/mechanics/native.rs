@@ -50,7 +50,8 @@ pub trait Body: Send + Sync {
     /// `activation` stands for the current frame, entered by its stub.
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject;
 
-    /// Goes on with a running frame that stands at the loop head `offset` (bytes, in the original code).
+    /// Goes on with a running frame that stands at the loop head `offset` (bytes, in the original code): where the
+    /// backward jump lands, which is the first EXTENDED_ARG of that instruction if it has any.
     ///
     /// # Safety
     /// `activation` stands for the current frame, whose slots and stack are live.

@@ -153,6 +153,7 @@ fn prepare<'py>(
     let parts = Parts {
         notes,
         types,
+        is_hasty: !profile.is_empty() && unit.is_learning(),
         watched: profile,
         n_positional: is_plain.then_some(plain.arg_count),
         consts,
@@ -214,8 +215,7 @@ struct Made {
 fn make(prepared: Prepared) -> Made {
     let begin = Instant::now();
     let Prepared { place, function, parts, process } = prepared;
-    // A version that still watches types is replaced soon.
-    let level = if parts.watched.is_empty() { Level::Full } else { Level::Quick };
+    let level = if parts.is_hasty { Level::Quick } else { Level::Full };
     let code = compiler::outside_fork(|| generate(function, &process, parts.consts.addresses(), level, false));
     Made { place, parts, code, time: begin.elapsed() }
 }
@@ -227,8 +227,12 @@ fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>
         let _ = sender.send(make(prepared));
     });
     compiler::submit_first(py, job)?;
-    // An error: the compile panicked or the process is ending. The function then stays interpreted.
-    py.detach(move || receiver.recv()).map(Some).map_err(|_| PyRuntimeError::new_err("the compile did not finish"))
+    match py.detach(move || receiver.recv()) {
+        Ok(made) => Ok(Some(made)),
+        // The process is ending, the job was dropped: the original runs.
+        Err(_) if compiler::closing() => Ok(None),
+        Err(_) => Err(PyRuntimeError::new_err("the compile did not finish")),
+    }
 }
 
 /// `None` when under way. A refused job is tried again by a later call.

@@ -26,11 +26,11 @@ pub(crate) fn arm(code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
     let ticket = Ticket::new(Progress::Pending);
     let body: Option<Box<dyn Body>> = match stub::original_of(code) {
         Some(_) => None,
-        None => Some(Box::new(LoopBody {
+        None => Some(Box::new(LoopBody(Arc::new(Loops {
             code: code.clone().unbind(),
             ticket: ticket.clone(),
             units: RefCell::new(Vec::new()),
-        })),
+        })))),
     };
     if !osr::arm(code, body)? {
         ticket.set(Progress::Refused(vec!["a tracer is active, or no frame runs this code now".to_owned()]));
@@ -38,17 +38,29 @@ pub(crate) fn arm(code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
     Ok(ticket)
 }
 
-/// The body of code that is not a stub. Its units are made when frames come, since only a frame knows its globals.
-struct LoopBody {
+/// Arms once more what `arm` armed (3.11 makes one offer for each arming).
+///
+/// # Errors
+/// What arming raises.
+pub(crate) fn arm_again(py: Python<'_>, loops: Arc<Loops>) -> PyResult<bool> {
+    let code = loops.code.clone_ref(py);
+    osr::arm(code.bind(py), Some(Box::new(LoopBody(loops))))
+}
+
+/// The loops of code that is not a stub. Units are made when frames come, since only a frame knows its globals.
+pub(crate) struct Loops {
     code: Py<PyAny>,
     ticket: Ticket,
     units: RefCell<Vec<Arc<Unit>>>,
 }
 
-// SAFETY: used under the GIL only (the trait's contract).
-unsafe impl Send for LoopBody {}
+// SAFETY: used under the GIL only (`Body`'s contract).
+unsafe impl Send for Loops {}
 // SAFETY: as above.
-unsafe impl Sync for LoopBody {}
+unsafe impl Sync for Loops {}
+
+/// What is offered the frames.
+struct LoopBody(Arc<Loops>);
 
 impl Body for LoopBody {
     unsafe fn call(&self, _activation: &mut Activation<'_>) -> *mut ffi::PyObject {
@@ -59,15 +71,15 @@ impl Body for LoopBody {
     unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
         // SAFETY: the trait's contract.
         unsafe {
-            let unit = self.unit(activation);
+            let unit = self.0.unit(activation);
             run::enter_loop(&unit, activation, offset)
         }
     }
 }
 
-impl LoopBody {
+impl Loops {
     /// The unit for the dictionaries of this frame.
-    unsafe fn unit(&self, activation: &Activation<'_>) -> Arc<Unit> {
+    unsafe fn unit(self: &Arc<Loops>, activation: &Activation<'_>) -> Arc<Unit> {
         // SAFETY: the frame is live, the GIL is held.
         unsafe {
             if let Some(unit) = self.units.borrow().iter().find(|unit| unit.serves(activation.frame)) {
@@ -77,6 +89,7 @@ impl LoopBody {
             let builtins = field(activation.frame.0, layout::frame::BUILTINS);
             let unit = Unit::new(Kind::Promoted, false, self.code.bind(py), activation.frame.globals(), builtins);
             unit.state.borrow_mut().ticket = Some(self.ticket.clone());
+            *unit.loops.borrow_mut() = Arc::downgrade(self);
             self.units.borrow_mut().push(Arc::clone(&unit));
             unit
         }

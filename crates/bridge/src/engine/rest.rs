@@ -16,7 +16,7 @@ use overdrive_frontend_python::opcodes::Opcode;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, PyResult, Python};
 
-use super::debug;
+use super::{debug, loops};
 use super::unit::Unit;
 use crate::mechanics::osr;
 
@@ -58,15 +58,8 @@ impl Rest {
         if self.n_exits.get() < EXITS_BEFORE_ARMING {
             return;
         }
-        self.is_armed.set(true);
-        // SAFETY: by contract; the pending call takes the reference over, or it is given back here.
-        unsafe {
-            Arc::increment_strong_count(unit);
-            if ffi::Py_AddPendingCall(Some(arm_now), unit.cast_mut().cast()) != 0 {
-                Arc::decrement_strong_count(unit);
-                self.is_armed.set(false);
-            }
-        }
+        // SAFETY: by contract.
+        self.is_armed.set(unsafe { ask_for_arming(unit) });
     }
 
     /// A loop head without a version was offered; says whether one may be made now.
@@ -87,32 +80,61 @@ impl Rest {
     }
 
     /// A loop version ran this long.
-    pub(crate) fn ran(&self, time: Duration) {
+    ///
+    /// # Safety
+    /// As `left_at`.
+    pub(crate) unsafe fn ran(&self, unit: *const Unit, time: Duration) {
         if cfg!(not(Py_3_12)) {
             // One offer for each arming.
             self.is_armed.set(false);
         }
         self.shorts.set(if time < SHORT { self.shorts.get() + 1 } else { 0 });
-        if self.shorts.get() > MAX_SHORTS {
-            self.is_over.set(true);
+        if self.shorts.get() > MAX_SHORTS && !self.is_over.replace(true) && self.is_armed.get() {
+            // SAFETY: by contract. Where it cannot be asked for, offers go on being turned down.
+            unsafe { ask_for_arming(unit) };
         }
     }
 }
 
+/// Has `arm_now` called soon.
+///
+/// # Safety
+/// As `Rest::left_at`.
+unsafe fn ask_for_arming(unit: *const Unit) -> bool {
+    // SAFETY: by contract; the pending call takes the reference over, or it is given back here.
+    unsafe {
+        Arc::increment_strong_count(unit);
+        let is_asked = ffi::Py_AddPendingCall(Some(arm_now), unit.cast_mut().cast()) == 0;
+        if !is_asked {
+            Arc::decrement_strong_count(unit);
+        }
+        is_asked
+    }
+}
+
+/// Arms the unit's stub, or disarms it when its entries were not worth it.
 extern "C" fn arm_now(unit: *mut c_void) -> c_int {
     // SAFETY: called by the interpreter with the GIL held and the reference that `left_at` made.
     let (py, unit) = unsafe { (Python::assume_attached(), Arc::from_raw(unit.cast_const().cast::<Unit>())) };
-    // A promoted function that was put back, or whose function died, has no stub to arm.
-    // SAFETY: the pointer is cleared when the stub dies.
-    if let Some(stub) = unsafe { Bound::from_borrowed_ptr_or_opt(py, unit.stub.get()) } {
-        let armed: PyResult<bool> = osr::arm(&stub, None);
-        match armed {
-            Ok(true) => {}
-            Ok(false) => unit.rest.is_armed.set(false),
-            Err(error) => error.write_unraisable(py, Some(&stub)),
-        }
+    if let Err(error) = arm(py, &unit) {
+        error.write_unraisable(py, None);
     }
     0
+}
+
+fn arm(py: Python<'_>, unit: &Unit) -> PyResult<()> {
+    let rest = &unit.rest;
+    // SAFETY: the pointer is cleared when the stub dies. A function that was put back has none to arm.
+    let stub = unsafe { Bound::from_borrowed_ptr_or_opt(py, unit.stub.get()) };
+    let loops = unit.loops.borrow().upgrade();
+    let is_armed = match (stub, loops) {
+        (Some(stub), _) if rest.is_over() => osr::disarm(&stub).map(|_| false)?,
+        (Some(stub), _) => osr::arm(&stub, None)?,
+        (None, Some(loops)) if !rest.is_over() => loops::arm_again(py, loops)?,
+        (None, _) => false,
+    };
+    rest.is_armed.set(is_armed);
+    Ok(())
 }
 
 fn find_loops(plain: &CodeObject) -> Vec<(u32, u32)> {

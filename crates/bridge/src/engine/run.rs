@@ -30,21 +30,14 @@ impl Body for UnitBody {
     #[inline]
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
         let unit = &self.0;
-        let version = unit.current();
-        // SAFETY: by the trait's contract the frame is live; `current` points to a version that the unit owns.
+        // SAFETY: by the trait's contract the frame is live; the tries are versions that the unit owns.
         unsafe {
-            if version.is_null() || !unit.serves(activation.frame) {
-                return first_or_other_call(unit, activation);
+            if !unit.serves(activation.frame) {
+                return std::ptr::null_mut();
             }
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
-            if n_calls % TIMED_EVERY == 0 {
-                return timed_call(unit, version, activation);
-            }
-            match enter(version, activation) {
-                Ok(value) => value,
-                Err(_) => first_or_other_call(unit, activation),
-            }
+            if n_calls % TIMED_EVERY == 0 { timed_call(unit, activation) } else { call(unit, activation) }
         }
     }
 
@@ -109,26 +102,38 @@ unsafe fn gone(version: &Version) {
     unsafe { (*version.unit).drop_version(version) };
 }
 
+/// # Safety
+/// As `Body::call`; the unit serves the frame.
+#[inline]
+unsafe fn call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+    let mut n = 0;
+    loop {
+        let version = unit.nth_try(n);
+        // SAFETY: by contract.
+        unsafe {
+            if version.is_null() {
+                return first_or_other_call(unit, activation);
+            }
+            if let Ok(value) = enter(version, activation) {
+                return value;
+            }
+        }
+        n += 1;
+    }
+}
+
 #[cold]
-unsafe fn timed_call(
-    unit: &Arc<Unit>,
-    version: *const Version,
-    activation: &mut Activation<'_>,
-) -> *mut ffi::PyObject {
+unsafe fn timed_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+    let n_compiles = unit.state.borrow().compiles;
     let begin = Instant::now();
     // SAFETY: as for the untimed call.
-    unsafe {
-        match enter(version, activation) {
-            Ok(value) => {
-                if !activation.is_left() {
-                    unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
-                    unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
-                }
-                value
-            }
-            Err(_) => first_or_other_call(unit, activation),
-        }
+    let value = unsafe { call(unit, activation) };
+    let is_native = !value.is_null() && unit.state.borrow().compiles == n_compiles;
+    if is_native {
+        unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
+        unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
     }
+    value
 }
 
 /// The call that the current version does not serve: another version, a new one, or the original
@@ -138,11 +143,8 @@ unsafe fn timed_call(
 unsafe fn first_or_other_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
     // SAFETY: called by `call`, under its contract.
     unsafe {
-        if !unit.serves(activation.frame) {
-            return std::ptr::null_mut();
-        }
         for version in unit.call_versions() {
-            if unit.current().is_null() && unit.is_stale(&version) {
+            if unit.is_stale(&version) {
                 continue;
             }
             if let Ok(value) = enter(Arc::as_ptr(&version), activation) {
@@ -195,11 +197,14 @@ pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_
         if !unit.serves(activation.frame) {
             return LoopOutcome::NotEntered;
         }
+        if unit.rest.is_over() {
+            return LoopOutcome::NeverAgain;
+        }
         for is_second_try in [false, true] {
             for version in unit.loop_versions(offset) {
                 let begin = Instant::now();
                 let Ok(value) = enter(Arc::as_ptr(&version), activation) else { continue };
-                unit.rest.ran(begin.elapsed());
+                unit.rest.ran(Arc::as_ptr(unit), begin.elapsed());
                 if !activation.is_left() {
                     if value.is_null() {
                         // An exit that could not build its state: the error is raised where the frame stands.
@@ -217,7 +222,7 @@ pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_
             }
             build::loop_version(Python::assume_attached(), unit, activation, offset);
         }
-        if unit.is_loop_closed(offset) || unit.rest.is_over() { LoopOutcome::NeverAgain } else { LoopOutcome::NotEntered }
+        if unit.is_loop_closed(offset) { LoopOutcome::NeverAgain } else { LoopOutcome::NotEntered }
     }
 }
 

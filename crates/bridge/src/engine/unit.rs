@@ -15,6 +15,7 @@ use overdrive_ir::exit::ExitKind;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
 
+use super::loops::Loops;
 use super::oracle::Lessons;
 use super::rest::Rest;
 use super::version::{MISS, Place, Version};
@@ -61,8 +62,8 @@ pub(crate) struct Leaf {
 /// See the module's contract.
 pub(crate) struct Unit {
     pub(crate) leaf: Leaf,
-    /// The version that a call tries first; null: the slow path decides.
-    current: Cell<*const Version>,
+    /// The versions that a call tries, in order, up to the first null; all null: the slow path decides.
+    tries: [Cell<*const Version>; MAX_VERSIONS],
     pub(crate) kind: Kind,
     pub(crate) code: Py<PyAny>,
     /// Compared and baked in, never owned: a running function owns both.
@@ -80,6 +81,8 @@ pub(crate) struct Unit {
     plain: OnceCell<Arc<CodeObject>>,
     pub(crate) state: RefCell<State>,
     pub(crate) rest: Rest,
+    /// What was armed for the loops of code that is not a stub.
+    pub(crate) loops: RefCell<Weak<Loops>>,
 }
 
 /// What `explain` and the report show.
@@ -104,6 +107,8 @@ pub(crate) struct State {
     pub(crate) lessons: Lessons,
     pub(crate) compiles: u32,
     profile_rounds: u32,
+    /// Types were watched long enough.
+    is_settled: bool,
     misses: u32,
     /// The version that the next call's compile replaces.
     stale: Option<Arc<Version>>,
@@ -143,7 +148,7 @@ impl Unit {
                 rt: Cell::new(std::ptr::null_mut()),
                 calls: Cell::new(std::ptr::null()),
             },
-            current: Cell::new(std::ptr::null()),
+            tries: [const { Cell::new(std::ptr::null()) }; MAX_VERSIONS],
             kind,
             code: code.clone().unbind(),
             globals,
@@ -156,6 +161,7 @@ impl Unit {
             plain: OnceCell::new(),
             state: RefCell::new(State::default()),
             rest: Rest::default(),
+            loops: RefCell::new(Weak::new()),
         });
         // SAFETY: GIL held (`Bound`); the closure runs no Python.
         unsafe {
@@ -203,9 +209,10 @@ impl Unit {
         plain.localsplus.first().is_some_and(|slot| slot.kind == LocalKind::CellArg)
     }
 
+    /// The version to try after `n` others, or null.
     #[inline]
-    pub(crate) fn current(&self) -> *const Version {
-        self.current.get()
+    pub(crate) fn nth_try(&self, n: usize) -> *const Version {
+        self.tries.get(n).map_or(std::ptr::null(), Cell::get)
     }
 
     #[inline]
@@ -417,31 +424,37 @@ impl Unit {
         }
     }
 
-    /// Takes over what a version's profile slots saw; new knowledge makes it stale.
+    /// Takes over what a version's profile slots saw. News make it stale; when none come, a version that was compiled in
+    /// a hurry is made once more with all care.
     #[cold]
     pub(crate) fn learn(&self, version: &Version) {
         // SAFETY: called with the GIL held, like all of this.
         let news = version.observations(unsafe { Python::assume_attached() });
-        let is_new = {
+        let is_anew = {
             let mut state = self.state.borrow_mut();
-            if state.profile_rounds >= MAX_PROFILE_ROUNDS {
-                return;
-            }
             let mut is_new = false;
-            for (offset, observed) in news {
-                is_new |= state.lessons.observed.insert(offset, observed.clone()) != Some(observed);
+            if state.profile_rounds < MAX_PROFILE_ROUNDS {
+                for (offset, observed) in news {
+                    is_new |= state.lessons.observed.insert(offset, observed.clone()) != Some(observed);
+                }
             }
             state.profile_rounds += u32::from(is_new);
-            is_new
+            let is_quiet = !is_new && version.is_quiet();
+            if is_quiet {
+                version.stop_learning();
+                state.is_settled |= version.place == Place::Call;
+            }
+            is_new || is_quiet && version.is_hasty
         };
-        if is_new {
+        if is_anew {
             self.make_anew(version);
         }
     }
 
-    /// True while versions with profile slots are worth a round.
+    /// Whether a version that watches types will soon be replaced, so that little time should go into it.
     pub(crate) fn is_learning(&self) -> bool {
-        self.state.borrow().profile_rounds < MAX_PROFILE_ROUNDS
+        let state = self.state.borrow();
+        !state.is_settled && state.profile_rounds < MAX_PROFILE_ROUNDS
     }
 
     /// The next call compiles a version in this one's place; the next entry of a loop does likewise.
@@ -477,10 +490,14 @@ impl Unit {
         self.publish(state);
     }
 
-    /// Makes `current` and `leaf` agree with the list. A stale version hides all: the slow path must see the next call.
+    /// Makes `tries` and `leaf` agree with the list. A stale version hides all: the slow path must see the next call.
     fn publish(&self, state: &State) {
-        let first = state.calls.first().filter(|_| state.stale.is_none());
-        self.current.set(first.map_or(std::ptr::null(), Arc::as_ptr));
+        let is_open = state.stale.is_none();
+        for (n, slot) in self.tries.iter().enumerate() {
+            let version = state.calls.get(n).filter(|_| is_open);
+            slot.set(version.map_or(std::ptr::null(), Arc::as_ptr));
+        }
+        let first = state.calls.first().filter(|_| is_open);
         let leaf = first.filter(|v| v.is_leaf);
         match leaf {
             Some(version) => {

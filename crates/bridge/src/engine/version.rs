@@ -22,6 +22,9 @@ use crate::objects::Profile;
 /// What native code answers when the arguments are not those it was made for. Never an object: nothing is at 1.
 pub(crate) const MISS: *mut u8 = std::ptr::without_provenance_mut(1);
 
+/// Runs without news after which a version's profile is not looked at any more.
+const QUIET_RUNS: u32 = 3;
+
 /// Where a version is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -53,6 +56,10 @@ pub(crate) struct Version {
     /// Calls without a frame, misses included.
     pub(crate) leaf_calls: Cell<u64>,
     profile: Profile,
+    /// Runs since the profile told something new.
+    quiet_runs: Cell<u32>,
+    /// Compiled in a hurry, because types are still being learned.
+    pub(crate) is_hasty: bool,
     /// Activations inside the code.
     active: Cell<u32>,
     /// For calls without a frame.
@@ -72,6 +79,7 @@ pub(crate) struct Parts {
     pub(crate) notes: Vec<Note>,
     pub(crate) types: Vec<(String, String)>,
     pub(crate) watched: Vec<u32>,
+    pub(crate) is_hasty: bool,
     /// Number of parameters when all of them are positional and there is no `*args` or `**kwargs`.
     pub(crate) n_positional: Option<u32>,
     pub(crate) consts: Consts,
@@ -88,7 +96,7 @@ impl Version {
         code: Code,
         code_generation: Duration,
     ) -> Arc<Version> {
-        let Parts { notes, types, watched, n_positional, consts, samples, front_end } = parts;
+        let Parts { notes, types, watched, is_hasty, n_positional, consts, samples, front_end } = parts;
         let function = &code.function;
         let is_leaf = place == Place::Call
             && !function.needs_frame
@@ -109,6 +117,8 @@ impl Version {
             entered: Cell::new(0),
             leaf_calls: Cell::new(0),
             profile: Profile::new(watched.len() as u32),
+            quiet_runs: Cell::new(if watched.is_empty() { QUIET_RUNS } else { 0 }),
+            is_hasty,
             active: Cell::new(0),
             leaf_run: Run {
                 rt: Rt {
@@ -133,7 +143,18 @@ impl Version {
     /// Whether it still watches types for a later version.
     #[inline]
     pub(crate) fn is_learning(&self) -> bool {
-        !self.watched.is_empty()
+        self.quiet_runs.get() < QUIET_RUNS
+    }
+
+    /// One more run without news; says whether these were enough.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet_runs.set(self.quiet_runs.get() + 1);
+        !self.is_learning()
+    }
+
+    /// Its slots are not looked at any more.
+    pub(crate) fn stop_learning(&self) {
+        self.quiet_runs.set(QUIET_RUNS);
     }
 
     /// The machine code.

@@ -11,7 +11,19 @@ use crate::machine::Machine;
 const QUICK: &str =
     "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg)";
 
-const FULL: &str = "default<O3>";
+/// Leaner than LLVM's own `default<O3>`: a third of its time on the same functions, since what it leaves out (inlining,
+/// module passes, second rounds) finds nothing in one function of our making. In order: registers; loops in canonical
+/// form with what does not change moved out; redundant loads; dead stores (positions); then vectors.
+const FULL: &str = concat!(
+    "function(",
+    "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,",
+    "loop-mssa(loop-rotate<header-duplication>,licm<allowspeculation>,simple-loop-unswitch),",
+    "simplifycfg,instcombine<no-verify-fixpoint>,",
+    "loop(indvars,loop-deletion,loop-unroll-full),",
+    "gvn,sccp,instcombine<no-verify-fixpoint>,dse,loop-mssa(licm<allowspeculation>),simplifycfg,",
+    "loop-vectorize,instcombine<no-verify-fixpoint>,simplifycfg,loop-unroll<O2>,early-cse",
+    ")",
+);
 
 /// Optimises in place.
 pub(crate) fn run(module: &Module<'_>, machine: &Machine, level: Level) -> Result<(), CodegenError> {

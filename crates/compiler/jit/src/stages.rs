@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use overdrive_codegen::{CodegenError, Compiled, Options, Target};
 use overdrive_ir::function::Function;
+use overdrive_ir::opt::optimise;
 use overdrive_ir::verify::{VerifyError, verify};
 
 /// What to compile, and how.
@@ -30,19 +31,26 @@ pub struct Version {
 #[derive(Debug)]
 pub enum JitError {
     /// A stage handed on IR that breaks its rules.
-    Invalid { after: &'static str, errors: Vec<VerifyError> },
+    Invalid {
+        after: &'static str,
+        errors: Vec<VerifyError>,
+    },
     Codegen(CodegenError),
 }
 
 /// All stages, in order.
 ///
 /// # Errors
-/// `Invalid` in debug builds, where every stage's result is verified; `Codegen` otherwise.
+/// `Invalid` in debug builds, where the front end's function is verified (and the optimiser panics when one of its passes
+/// breaks it); `Codegen` for what code generation reports.
+///
+/// Values and exits of the function get new numbers, constants and profile slots keep theirs.
 pub fn compile(request: CompileRequest, target: &Target<'_>) -> Result<Version, JitError> {
-    let CompileRequest { function, options } = request;
+    let CompileRequest { mut function, options } = request;
     let mut clock = Clock { timings: vec![] };
 
     clock.run("verify", || check(&function, "the front end"))?;
+    clock.run("optimise", || optimise(&mut function));
     let code = clock.run("codegen", || overdrive_codegen::compile(&function, target, &options))?;
 
     let inner = code.timings().iter().map(|(name, time)| (format!("codegen.{name}"), *time));
@@ -66,7 +74,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn run<T, E>(&mut self, name: &str, stage: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    fn run<T>(&mut self, name: &str, stage: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = stage();
         self.timings.push((name.to_owned(), start.elapsed()));

@@ -180,6 +180,7 @@ fn fits<const BITS: u32>(value: i64) -> Result<Fitted<BITS>, CodegenError> {
 }
 
 /// A signed number of `BITS` bits.
+#[derive(Clone, Copy)]
 struct Fitted<const BITS: u32>(i64);
 
 impl Fitted<32> {

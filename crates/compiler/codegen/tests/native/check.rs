@@ -9,6 +9,7 @@ use overdrive_ir::function::Function;
 use overdrive_ir::interpret::heap::{Heap, Object, Ref};
 use overdrive_ir::interpret::mock::MockTable;
 use overdrive_ir::interpret::{self, Forced, Outcome};
+use overdrive_ir::opt::optimise;
 use overdrive_ir::parse::parse;
 use overdrive_ir::verify::assert_valid;
 
@@ -45,21 +46,35 @@ pub(crate) fn check_args(text: &str, args: impl Fn(&mut Heap) -> Vec<Object>) ->
     })
 }
 
-/// See the module.
+/// As `check`, for one call.
 #[track_caller]
 pub(crate) fn check_function(f: &Function, setup: Setup<'_>) -> Covered {
+    check_calls(f, &[("", setup)])
+}
+
+/// See the module. All calls share the constants, and so the code; each has a name for people. At the full level the
+/// function goes through the IR's own optimiser first, as it does in the engine.
+#[track_caller]
+pub(crate) fn check_calls(f: &Function, calls: &[(&str, Setup<'_>)]) -> Covered {
     assert_valid(f, "reading the case");
+    let mut optimised = f.clone();
+    optimise(&mut optimised);
     let mut covered = Covered::new();
     for python in [Python::V311, Python::V312] {
-        for level in [Level::Quick, Level::Full] {
-            let asks = compiled(f, setup, python, level, overdrive_codegen::Forced::Ask);
-            let plain = compiled(f, setup, python, level, overdrive_codegen::Forced::No);
-            let trace = compare(f, setup, python, &plain, Forced::No, false);
-            compare(f, setup, python, &asks, Forced::No, true);
-            for k in 0..trace.checks.len().min(60) {
-                compare(f, setup, python, &asks, Forced::Guard(k as u32), true);
+        for (level, f) in [(Level::Quick, f), (Level::Full, f), (Level::Full, &optimised)] {
+            let Some((_, first)) = calls.first() else { continue };
+            let asks = compiled(f, first, python, level, overdrive_codegen::Forced::Ask);
+            let plain = compiled(f, first, python, level, overdrive_codegen::Forced::No);
+            for (name, setup) in calls {
+                let run = |code, forced, asks| compare(f, (name, setup), python, code, forced, asks);
+                let trace = run(&plain, Forced::No, false);
+                run(&asks, Forced::No, true);
+                for k in 0..trace.checks.len().min(60) {
+                    run(&asks, Forced::Guard(k as u32), true);
+                }
+                run(&asks, Forced::Seeded(trace.checks.len() as u64), true);
+                covered.extend(trace.mnemonics);
             }
-            covered.extend(trace.mnemonics);
         }
     }
     covered
@@ -99,13 +114,13 @@ fn build(setup: Setup<'_>, python: Python) -> (World, Input, Vec<Ref>) {
 #[track_caller]
 fn compare(
     f: &Function,
-    setup: Setup<'_>,
+    (name, setup): (&str, Setup<'_>),
     python: Python,
     code: &Compiled,
     forced: Forced,
     asks: bool,
 ) -> interpret::Trace {
-    let context = format!("{python:?}, {forced:?}\n{f}");
+    let context = format!("{name} {python:?}, {forced:?}\n{f}");
 
     // The interpreter, on a heap that holds the same objects.
     let (mut shadow, input, _) = build(setup, python);
@@ -147,9 +162,7 @@ fn compare(
 }
 
 fn mock(input: &Input) -> MockTable {
-    let mut table = MockTable::default();
-    table.interrupt = input.interrupt.clone();
-    table
+    MockTable { interrupt: input.interrupt.clone(), ..MockTable::default() }
 }
 
 fn describe(heap: &Heap, r: Ref) -> String {

@@ -6,3 +6,5 @@ mod world;
 
 mod smoke;
 mod cases;
+mod numbers;
+mod contract;

@@ -153,9 +153,10 @@ impl<'a> Run<'a> {
         self.world.push();
         match (signature.failure, word) {
             (Failure::Declines, Some(word)) => {
-                // SAFETY: the contract of declining entries. Only the bytes of the result's type are written.
                 match signature.result {
+                    // SAFETY: the contract of declining entries; only the result's own bytes are written.
                     Some(Ty::I1) => unsafe { out.cast::<u8>().write(word as u8) },
+                    // SAFETY: as above.
                     _ => unsafe { out.write(word) },
                 }
                 Ok(1)
@@ -406,7 +407,6 @@ struct Raw {
 /// An entry by number. Both calling conventions number integer and float arguments separately, so one function can take
 /// what any entry is given: all registers, and the words on the stack behind them.
 #[cfg(target_arch = "x86_64")]
-#[expect(clippy::too_many_arguments, reason = "one per register")]
 extern "C" fn entry<const E: usize>(
     i0: u64,
     i1: u64,
@@ -431,7 +431,6 @@ extern "C" fn entry<const E: usize>(
 
 /// As above: eight integer registers.
 #[cfg(target_arch = "aarch64")]
-#[expect(clippy::too_many_arguments, reason = "one per register")]
 extern "C" fn entry<const E: usize>(
     i0: u64,
     i1: u64,

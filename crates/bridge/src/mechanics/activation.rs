@@ -14,10 +14,11 @@ use pyo3::ffi;
 use super::bytecode::{Opcodes, Shape};
 use super::frame::{Frame, Thread, Unit};
 use super::gil_cell::GilCell;
+use super::raised::Raised;
 use super::raiser;
 
 /// In the arrays given to [`Activation::leave`]: this slot already holds what it must hold.
-pub const KEEP: *mut ffi::PyObject = 1 as *mut ffi::PyObject;
+pub const KEEP: *mut ffi::PyObject = std::ptr::without_provenance_mut(1);
 
 /// What happens at the offset that native code leaves for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +70,7 @@ struct Pending {
     unit: u32,
     stack: Vec<*mut ffi::PyObject>,
     exit: Exit,
-    /// The exception, as (type, value, traceback).
-    raised: [*mut ffi::PyObject; 3],
+    raised: Raised,
     evaluator: Option<ffi::_PyFrameEvalFunction>,
 }
 
@@ -157,11 +157,7 @@ impl<'a> Activation<'a> {
         let mut dead = Vec::new();
         // SAFETY: the caller's contract; every replaced reference goes to `dead` exactly once.
         unsafe {
-            let mut raised = [std::ptr::null_mut(); 3];
-            if exit == Exit::Raise {
-                let [kind, value, traceback] = &mut raised;
-                ffi::PyErr_Fetch(kind, value, traceback);
-            }
+            let raised = if exit == Exit::Raise { Raised::take() } else { Raised::none() };
             self.store_locals(locals, &mut dead);
             match self.entered_by {
                 EnteredBy::Call => self.leave_stub(offset, stack, exit, raised),
@@ -198,13 +194,7 @@ impl<'a> Activation<'a> {
         }
     }
 
-    unsafe fn leave_stub(
-        &mut self,
-        offset: u32,
-        stack: &[*mut ffi::PyObject],
-        exit: Exit,
-        raised: [*mut ffi::PyObject; 3],
-    ) {
+    unsafe fn leave_stub(&mut self, offset: u32, stack: &[*mut ffi::PyObject], exit: Exit, raised: Raised) {
         let base = self.base();
         let unit = base
             + match exit {
@@ -242,7 +232,7 @@ impl<'a> Activation<'a> {
         offset: u32,
         stack: &[*mut ffi::PyObject],
         exit: Exit,
-        raised: [*mut ffi::PyObject; 3],
+        raised: Raised,
         dead: &mut Vec<*mut ffi::PyObject>,
     ) {
         let at = self.shape.opcode_unit(self.ops, offset / 2);
@@ -274,7 +264,7 @@ impl<'a> Activation<'a> {
             if has_other_handler {
                 self.raise_by_operand(at, stack.len(), raised, dead);
             } else if exit == Exit::Raise {
-                ffi::PyErr_Restore(raised[0], raised[1], raised[2]);
+                raised.restore();
             }
         }
     }
@@ -285,7 +275,7 @@ impl<'a> Activation<'a> {
         &self,
         at: u32,
         depth: usize,
-        raised: [*mut ffi::PyObject; 3],
+        raised: Raised,
         dead: &mut Vec<*mut ffi::PyObject>,
     ) {
         // SAFETY: the stack was written just now.
@@ -295,7 +285,7 @@ impl<'a> Activation<'a> {
             let operand = raiser::operand(self.ops, self.shape, at, is_null, depth);
             debug_assert!(operand.is_some(), "no operand can raise here");
             let Some(index) = operand else {
-                ffi::PyErr_Restore(raised[0], raised[1], raised[2]);
+                raised.restore();
                 return;
             };
             let slot = stack.add(index);
@@ -331,13 +321,11 @@ unsafe fn make_cell(slot: *mut *mut ffi::PyObject, is_kept: bool) {
 unsafe fn release(dead: Vec<*mut ffi::PyObject>) {
     // SAFETY: owned references; the error indicator is saved around finalisers.
     unsafe {
-        let (mut kind, mut value, mut traceback) =
-            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback);
+        let raised = Raised::take();
         for object in dead {
             ffi::Py_DECREF(object);
         }
-        ffi::PyErr_Restore(kind, value, traceback);
+        raised.restore();
     }
 }
 
@@ -387,7 +375,7 @@ pub unsafe fn finish_leave(thread: Thread, frame: Frame) -> *mut ffi::PyObject {
             Exit::Raise => {
                 frame.set_position(state.unit as isize);
                 frame.set_stacktop(n_slots + state.stack.len());
-                ffi::PyErr_Restore(state.raised[0], state.raised[1], state.raised[2]);
+                state.raised.restore();
                 std::ptr::null_mut()
             }
         }

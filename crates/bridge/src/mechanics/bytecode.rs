@@ -306,7 +306,7 @@ pub struct Assembler {
 
 impl Assembler {
     /// Number of units so far.
-    pub fn len(&self) -> u32 {
+    pub fn n_units(&self) -> u32 {
         (self.bytes.len() / 2) as u32
     }
 
@@ -317,7 +317,7 @@ impl Assembler {
                 self.bytes.extend([ops.extended_arg, (arg >> shift) as u8]);
             }
         }
-        let at = self.len();
+        let at = self.n_units();
         self.bytes.extend([op, arg as u8]);
         self.bytes.resize(self.bytes.len() + 2 * usize::from(ops.caches[usize::from(op)]), 0);
         at

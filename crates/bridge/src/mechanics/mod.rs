@@ -32,6 +32,7 @@ pub mod null;
 pub mod osr;
 pub mod poll;
 mod probe;
+pub mod raised;
 mod raiser;
 pub mod resume;
 pub mod selftest;

@@ -57,7 +57,11 @@ impl Body for NullBody {
 /// What building code objects raises.
 #[pyfunction]
 #[pyo3(name = "_null_promote_code", signature = (code, leave = true, loops = false))]
-pub fn null_promote_code<'py>(code: &Bound<'py, PyAny>, leave: bool, loops: bool) -> PyResult<Bound<'py, PyAny>> {
+pub fn null_promote_code<'py>(
+    code: &Bound<'py, PyAny>,
+    leave: bool,
+    loops: bool,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     if stub::original_of(code).is_some() {
         return Ok(code.clone());

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 
 use super::activation::Activation;
 use super::frame::Thread;
+use super::raised::Raised;
 
 static EMPTY: OnceLock<Py<PyAny>> = OnceLock::new();
 
@@ -64,21 +65,6 @@ pub unsafe fn run() -> i32 {
 
 /// Removes the entry of the empty function, through which the exception came.
 unsafe fn drop_outermost_traceback() {
-    // SAFETY: the fetched references are owned; `tb_next` is a new reference or null.
-    unsafe {
-        let (mut kind, mut value, mut traceback) =
-            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback);
-        if !traceback.is_null() {
-            let mut next = ffi::PyObject_GetAttrString(traceback, c"tb_next".as_ptr());
-            if next == ffi::Py_None() {
-                ffi::Py_DECREF(next);
-                next = std::ptr::null_mut();
-            }
-            ffi::PyErr_Clear();
-            ffi::Py_DECREF(traceback);
-            traceback = next;
-        }
-        ffi::PyErr_Restore(kind, value, traceback);
-    }
+    // SAFETY: the GIL is held.
+    unsafe { Raised::take().without_outermost_entry().restore() }
 }

@@ -16,7 +16,7 @@ use super::bytecode::Opcodes;
 use super::frame::{Frame, code_int, field};
 use super::native::{Body, LoopOutcome};
 use super::resume::{Resumer, State};
-use super::{layout, osr, poll, stack, stub};
+use super::{layout, osr, poll, raised, stack, stub};
 
 static NULL: OnceLock<Py<PyAny>> = OnceLock::new();
 
@@ -149,9 +149,9 @@ impl Scripted {
         stack.del_slice(0, stack.len())?;
         // SAFETY: the test answers for the state.
         unsafe {
-            let [kind, value, traceback] = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
+            let raised = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
             if state.exit == Exit::Raise {
-                ffi::PyErr_Restore(kind, value, traceback);
+                raised::restore_parts(raised);
             }
             let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
             activation.leave(offset, &locals, &stack, state.exit);
@@ -181,7 +181,7 @@ impl Scripted {
 impl Body for Scripted {
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
         // SAFETY: called with the GIL for a live frame.
-        let result = unsafe {
+        unsafe {
             let py = Python::assume_attached();
             (|| {
                 let (locals, _) = self.slots(py, activation, 0)?;
@@ -197,8 +197,7 @@ impl Body for Scripted {
                 error.restore(py);
                 std::ptr::null_mut()
             })
-        };
-        result
+        }
     }
 
     unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {

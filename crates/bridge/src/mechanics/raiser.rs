@@ -13,12 +13,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::bytecode::{Opcodes, Shape};
+use super::raised::Raised;
 
 #[repr(C)]
 struct Raiser {
     head: ffi::PyObject,
-    /// Type, value, traceback; null once raised.
-    raised: [*mut ffi::PyObject; 3],
+    /// None once raised.
+    raised: Raised,
 }
 
 static TYPE: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -115,17 +116,17 @@ pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// A new object that raises (type, value, traceback), which it takes over; null without memory.
+/// A new object that raises `raised`; null without memory.
 ///
 /// # Safety
-/// The GIL is held; the references are owned or null.
-pub(super) unsafe fn new(raised: [*mut ffi::PyObject; 3]) -> *mut ffi::PyObject {
+/// The GIL is held.
+pub(super) unsafe fn new(raised: Raised) -> *mut ffi::PyObject {
     let Some(ty) = TYPE.get() else { return std::ptr::null_mut() };
     // SAFETY: the type's basicsize is Raiser's.
     unsafe {
         let object = ffi::PyType_GenericAlloc(ty.as_ptr().cast(), 0);
         if !object.is_null() {
-            (*object.cast::<Raiser>()).raised = raised;
+            (&raw mut (*object.cast::<Raiser>()).raised).write(raised);
         }
         object
     }
@@ -134,9 +135,7 @@ pub(super) unsafe fn new(raised: [*mut ffi::PyObject; 3]) -> *mut ffi::PyObject 
 unsafe fn raise(object: *mut ffi::PyObject) {
     // SAFETY: a Raiser, the GIL is held; restored without touching context or traceback.
     unsafe {
-        let [kind, value, traceback] =
-            std::mem::replace(&mut (*object.cast::<Raiser>()).raised, [std::ptr::null_mut(); 3]);
-        ffi::PyErr_Restore(kind, value, traceback);
+        std::mem::replace(&mut (*object.cast::<Raiser>()).raised, Raised::none()).restore();
         if ffi::PyErr_Occurred().is_null() {
             ffi::PyErr_SetString(ffi::PyExc_SystemError, c"overdrive: exception raised twice".as_ptr());
         }
@@ -165,9 +164,7 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the last reference is gone.
     unsafe {
         let ty = ffi::Py_TYPE(object);
-        for reference in (*object.cast::<Raiser>()).raised {
-            ffi::Py_XDECREF(reference);
-        }
+        std::ptr::drop_in_place(&raw mut (*object.cast::<Raiser>()).raised);
         ffi::PyObject_Free(object.cast());
         ffi::Py_DECREF(ty.cast());
     }

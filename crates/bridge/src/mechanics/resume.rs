@@ -15,7 +15,7 @@ use super::activation::{Activation, Exit, KEEP};
 use super::frame::Thread;
 use super::gil_cell::GilCell;
 use super::native::Body;
-use super::stub;
+use super::{raised, stub};
 
 /// Where a function goes on. Owns its references; null is an unset variable or a null stack entry, and for a cell's
 /// slot a new empty cell. Free variables come from the closure: their entries are [`KEEP`].
@@ -64,9 +64,9 @@ impl Body for ResumeBody {
                 Some(all.swap_remove(index).1)
             });
             let Some(mut state) = found else { return std::ptr::null_mut() };
-            let [kind, value, traceback] = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
+            let raised = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
             if state.exit == Exit::Raise {
-                ffi::PyErr_Restore(kind, value, traceback);
+                raised::restore_parts(raised);
             }
             let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
             activation.leave(state.offset, &locals, &stack, state.exit)

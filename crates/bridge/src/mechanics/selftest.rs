@@ -24,12 +24,14 @@ pub struct Finding {
     pub problem: Option<String>,
 }
 
+type Test = fn(Python<'_>) -> PyResult<()>;
+
 static FINDINGS: OnceLock<Vec<Finding>> = OnceLock::new();
 
 /// All findings; the tests run once.
 pub fn findings(py: Python<'_>) -> &'static [Finding] {
     FINDINGS.get_or_init(|| {
-        let tests: [(&'static str, fn(Python<'_>) -> PyResult<()>); 8] = [
+        let tests: [(&'static str, Test); 8] = [
             ("interpreter", interpreter),
             ("objects", objects),
             ("iterators", iterators),
@@ -220,7 +222,7 @@ fn dictionaries(py: Python<'_>) -> PyResult<()> {
     dict.set_item(&key, &value)?;
     expect(read::<*mut c_void>(&dict, layout::dict::VALUES).is_null(), "dict.ma_values")?;
     let keys: *const u8 = read(&dict, layout::dict::KEYS);
-    expect(!keys.is_null() && keys as usize % 8 == 0, "dict.ma_keys")?;
+    expect(!keys.is_null() && (keys as usize).is_multiple_of(8), "dict.ma_keys")?;
     // SAFETY: the object has this pointer where its keys are; a small table is 8 index bytes and 5 entries, which
     // all offsets below lie inside.
     let (entry_key, entry_value, n_entries, log2_size, kind) = unsafe {

@@ -97,7 +97,7 @@ pub(super) fn build_for_resume<'py>(
         return Err(PyTypeError::new_err("not a Native"));
     };
     let prologue = Prologue::new(ops, shape, consts.len() as u32, resume_arg);
-    let base = prologue.code.len();
+    let base = prologue.code.n_units();
 
     let fields = PyDict::new(py);
     fields.set_item("co_code", PyBytes::new(py, &[&prologue.code.bytes[..], &shape.bytecode].concat()))?;
@@ -145,7 +145,7 @@ impl Prologue {
         leave.emit(ops, ops.call, 0);
         leave.emit(ops, ops.return_value, 0);
         code.emit(ops, ops.load_const, native_const);
-        let exit = code.emit(ops, ops.for_iter, leave.len());
+        let exit = code.emit(ops, ops.for_iter, leave.n_units());
         code.bytes.extend(leave.bytes);
         emit_loop_end(&mut code, ops);
 
@@ -168,7 +168,7 @@ impl Prologue {
         }
         let mut table = unlocated(self.resume);
         table.extend(located(at_resume, first_line));
-        let mut rest = self.code.len() - self.resume - 1;
+        let mut rest = self.code.n_units() - self.resume - 1;
         if at_resume.line.is_some_and(|line| line != first_line) {
             // The original table counts from the first line: one unit goes back to it.
             let home = Position { line: Some(first_line), end_line: Some(first_line), ..Position::default() };

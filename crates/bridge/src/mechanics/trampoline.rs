@@ -89,7 +89,7 @@ fn function<'py>(
     let fields = PyDict::new(py);
     fields.set_item("co_code", PyBytes::new(py, &code.bytes))?;
     fields.set_item("co_consts", PyTuple::new(py, [leaver])?)?;
-    fields.set_item("co_linetable", PyBytes::new(py, &unlocated(code.len())))?;
+    fields.set_item("co_linetable", PyBytes::new(py, &unlocated(code.n_units())))?;
     fields.set_item("co_exceptiontable", PyBytes::new(py, b""))?;
     fields.set_item("co_stacksize", 4)?;
     fields.set_item("co_name", "<leave>")?;

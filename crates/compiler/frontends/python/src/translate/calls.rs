@@ -138,6 +138,9 @@ impl Tx<'_> {
         if !consumed && !nested {
             return false;
         }
+        if consumed && f != Builtin::Range && self.iterator_escapes(2) {
+            return false;
+        }
         let result = match f {
             Builtin::Range => self.range(args),
             Builtin::Enumerate if args.len() == 1 => {
@@ -176,6 +179,7 @@ impl Tx<'_> {
         let end = self.f.cfg.blocks[block].end;
         let rest: Vec<&Op> = (self.idx + 1..end).map(|i| &self.f.instrs[i].op).collect();
         match rest[..] {
+            [Op::Call { .. }, Op::GetIter, Op::Call { .. }, ..] => false,
             [Op::Call { n_args: 1, kw_names: None }, Op::GetIter, ..] => {
                 // Below the pair being called now lies the outer pair.
                 let own = match self.ins().op {

@@ -92,6 +92,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) needs_frame: bool,
     pub(crate) local_types: HashMap<String, String>,
     pub(crate) skip_until: usize,
+    /// A virtual iterator was needed as an object: the translation must not be used.
+    pub(crate) impossible: bool,
     pub(crate) cached: Vec<super::globals::Cached>,
     pub(crate) is_loop_entry: bool,
     iconsts: HashMap<Value, i64>,
@@ -132,6 +134,7 @@ impl<'a> Tx<'a> {
             needs_frame: is_loop_entry,
             local_types: HashMap::new(),
             skip_until: 0,
+            impossible: false,
             cached: Vec::new(),
             is_loop_entry,
             iconsts: HashMap::new(),
@@ -648,9 +651,9 @@ impl<'a> Tx<'a> {
                 let v = self.call(TableEntry::BoxRangeIter, vec![next, stop, step]);
                 Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::RangeIter))
             }
-            // Never on the operand part of the stack: loops keep their iterators below it, and `iter(...)` on anything
-            // else made a real iterator.
+            // Loops keep their iterators below the operands, and `iter(...)` on anything else made a real iterator.
             Val::Unset | Val::Range { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) => {
+                self.impossible = true;
                 let v = self.none();
                 Obj::new(v, Own::Static, ObjTy::Any)
             }

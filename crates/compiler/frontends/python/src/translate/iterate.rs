@@ -9,6 +9,7 @@ use overdrive_ir::entities::Value;
 use overdrive_ir::inst::{Cmp, Field, Inst, IntOp, Seq, Terminator};
 
 use crate::facts::Status;
+use crate::op::Op;
 use crate::translate::Step;
 use crate::translate::emit::Tx;
 use crate::translate::value::{Obj, ObjTy, Own, Val};
@@ -22,7 +23,15 @@ impl Tx<'_> {
         if let Val::RangeIter { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) = val {
             return Ok(());
         }
-        if let Some(iter) = self.iter_of(&val) {
+        // 3.11's comprehensions and all generator expressions hand the iterator to a call: that one must be real.
+        if self.iterator_escapes(1) {
+            if let Val::Range { start, stop, step, step_const } = val {
+                self.pop();
+                self.push(Val::RangeIter { next: start, stop, step, step_const });
+                self.box_top(1);
+                return Ok(());
+            }
+        } else if let Some(iter) = self.iter_of(&val) {
             self.pop();
             self.push(iter);
             return Ok(());
@@ -34,6 +43,11 @@ impl Tx<'_> {
         let v = self.call(TableEntry::GetIter, args);
         self.replace_top_typed(1, v, ObjTy::Any);
         Ok(())
+    }
+
+    /// Whether the operation `ahead` instructions on calls something with the iterator.
+    pub(crate) fn iterator_escapes(&self, ahead: usize) -> bool {
+        matches!(self.f.instrs.get(self.idx + ahead).map(|i| &i.op), Some(Op::Call { .. }))
     }
 
     /// A virtual iterator that takes over the entry, if there is one for it.

@@ -103,6 +103,9 @@ impl Tx<'_> {
                 }
             }
         }
+        if self.impossible {
+            return Err(self.refused("a loop's iterator is used as an object"));
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
     python -m tests.differential.reduce SEED [--mode jit-forced] [--file program.py]
 
 Statements are dropped, blocks replaced by their bodies, expressions by their parts, calls and arguments removed, as
-long as the program still fails in the same way (a difference, a crash or a hang). Every try is a process of its own.
+long as the program still fails in the same way (a difference, a crash or a hang). Every try is a forked process.
 """
 
 from __future__ import annotations
@@ -11,49 +11,64 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import faulthandler
 import json
 import os
-import subprocess
+import resource
+import select
+import signal
 import sys
 import tempfile
+import time
 import warnings
 
-from .fuzz import ROOT
+import overdrive  # noqa: F401 (each probe inherits it)
+
 from .program import PRELUDE, source
-from .run import MODES
-
-PROBE = """
-import sys, json, resource
-resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-from tests.differential.run import check, TooSlow
-try:
-    found = check(open(sys.argv[1]).read(), (sys.argv[2],), int(sys.argv[3]))
-except (TooSlow, SyntaxError):
-    found = []
-print("FOUND", json.dumps(found))
-"""
+from .run import MODES, TooSlow, check
+from .worker import MEMORY
 
 
-def probe(text, mode, seed, timeout=30):
-    """How the program fails: `differs`, `dies` or `hangs`, with the report; or nothing."""
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-        file.write(text)
-        file.flush()
-        environment = dict(os.environ, PYTHONPATH=str(ROOT), OPENBLAS_NUM_THREADS="1")
-        command = [sys.executable, "-X", "faulthandler", "-c", PROBE, file.name, mode, str(seed)]
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired:
+def probe(text, mode, seed, timeout=20):
+    """How the program fails: `differs`, `dies` or `hangs`, with the report; or nothing.
+
+    A fork of this process runs it; this process itself must never have compiled anything.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            in_child(text, mode, seed, writer, errors)
+        os.close(writer)
+        ready, _, _ = select.select([reader], [], [], timeout)
+        report = os.read(reader, 1 << 20).decode() if ready else ""
+        if not ready:
+            os.kill(pid, signal.SIGKILL)
+        os.close(reader)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        errors.seek(0)
+        if not ready:
             return "hangs", "no end"
-    marks = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    if marks:
-        found = json.loads(marks[-1][6:])
-        return ("differs", found[0][2]) if found else None
-    if done.returncode < 0:
-        return "dies", f"status {done.returncode}\n{done.stderr[-1500:]}"
-    return None
+        if report:
+            found = json.loads(report)
+            return ("differs", found[0][2]) if found else None
+        return ("dies", f"status {status}\n{errors.read()[-1500:]}") if status < 0 else None
+
+
+def in_child(text, mode, seed, writer, errors):
+    """Runs the program and writes what differs; does not return."""
+    os.dup2(errors.fileno(), 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable()
+    try:
+        found = check(text, (mode,), seed)
+    except (TooSlow, SyntaxError):
+        found = []
+    except BaseException:
+        os._exit(1)
+    os.write(writer, json.dumps(found).encode()[: 1 << 16])
+    os._exit(0)
 
 
 def smaller(tree):
@@ -114,17 +129,19 @@ def replaced(tree, node, field, value):
         setattr(node, field, old)
 
 
-def reduce(text, fails, say=lambda text: None):
+def reduce(text, fails, say=lambda text: None, seconds=600):
     """The smallest program found, and how it fails; `fails` gives the kind of failure and a report, or nothing."""
     failure = fails(text)
     if failure is None:
         raise ValueError("this program does not fail")
     prelude, rest = (PRELUDE, text[len(PRELUDE) :]) if text.startswith(PRELUDE) else ("", text)
     tree = ast.parse(rest)
-    changed = True
+    changed, end = True, time.monotonic() + seconds
     while changed:
         changed = False
         for candidate in smaller(tree):
+            if time.monotonic() > end:
+                break
             try:
                 shorter = ast.unparse(ast.fix_missing_locations(candidate))
             except Exception:
@@ -150,6 +167,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seed", type=int)
     parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--seconds", type=float, default=600, help="stop then, with what there is")
     parser.add_argument("--file", help="reduce this program instead of the seed's")
     o = parser.parse_args(arguments)
     text = open(o.file).read() if o.file else source(o.seed)
@@ -157,7 +175,7 @@ def main(arguments=None):
     if mode is None:
         raise SystemExit("no difference in any mode")
     fails = lambda text: probe(text, mode, o.seed)
-    small, failure = reduce(text, fails, lambda text: print(text, file=sys.stderr))
+    small, failure = reduce(text, fails, lambda text: print(text, file=sys.stderr), o.seconds)
     print(f"# mode {mode}, {failure[0]}\n{small}\n\n{failure[1]}")
 
 

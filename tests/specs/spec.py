@@ -8,6 +8,9 @@ comment at the end of a line says what must hold there:
 * `# native`         the line runs as machine code, says `overdrive.explain`;
 * `# through CPython`   the line runs, wholly or in part, by CPython's own operations.
 
+A block that starts with `# not decorated` is run promoted only: the caller of a decorated function is CPython's call of
+an object that is no function, which holds the arguments until it returns.
+
 A block runs three rounds, so that what was learned from the first ones is used; everything but definitions and imports
 is executed in each.
 """
@@ -40,6 +43,11 @@ class Block:
     heading: str
     line: int
     text: str
+
+    @property
+    def modes(self):
+        """How it may be compiled."""
+        return ("promote",) if self.text.startswith("# not decorated") else ("jit", "promote")
 
     def __str__(self):
         return f"{self.file}:{self.line}: {self.heading}"
@@ -131,6 +139,8 @@ class Run:
     def wrong_lines(self):
         """Lines of which `explain` says something else than their comment."""
         status = {}
+        if not any(overdrive._core.explain_data(function)["versions"] for function in self.functions):
+            return  # too small to be worth a swap
         for function in self.functions:
             for row in overdrive._core.explain_data(function)["lines"]:
                 status[row["line"]] = (row["status"], row["why"])

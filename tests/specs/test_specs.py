@@ -6,6 +6,11 @@ import pytest
 from tests.specs.spec import Run, agree, blocks
 
 BLOCKS = [pytest.param(block, id=f"{block.file}:{block.line}") for block in blocks()]
+COMPILED_BLOCKS = [
+    pytest.param(block, mode, id=f"{block.file}:{block.line}-{mode}")
+    for block in blocks()
+    for mode in block.modes
+]
 COMPILED = {"jit": overdrive.jit, "promote": overdrive.promote}
 
 
@@ -18,16 +23,14 @@ def test_cpython(block):
     Run(block, plain)
 
 
-@pytest.mark.parametrize("mode", list(COMPILED))
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("block", "mode"), COMPILED_BLOCKS)
 def test_compiled(block, mode):
     run = Run(block, COMPILED[mode])
     assert agree(Run(block, plain), run)
     assert not list(run.wrong_lines())
 
 
-@pytest.mark.parametrize("mode", list(COMPILED))
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("block", "mode"), COMPILED_BLOCKS)
 def test_every_exit_forced(block, mode):
     """Exit k fails whenever it is asked about; then all of them do, then some."""
     want = Run(block, plain)

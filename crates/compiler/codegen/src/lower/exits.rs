@@ -1,8 +1,12 @@
 //! Ways out into CPython. Each exit has one block, however many checks lead there: it spills the exit's values and joins
 //! the common tail, which calls the service and returns its result. All of it lies behind the hot code.
+//!
+//! Exits near each other share most of their locals, so they also share the blocks that spill them: the value lists form
+//! a tree by their common beginnings, an exit's block spills what is its own and goes on to the node above. A value of a
+//! node is available there because it is so at every check below it.
 
 use inkwell::basic_block::BasicBlock;
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, IntValue, PhiValue, PointerValue};
 use overdrive_base::flavour::Ty;
 use overdrive_base::table::{Entry, Failure};
 use overdrive_ir::entities::{ExitId, Value};
@@ -18,6 +22,13 @@ pub(super) struct Exits<'ctx> {
     blocks: Vec<Option<BasicBlock<'ctx>>>,
     /// Spilled values; as many as the largest exit has.
     spill: Option<PointerValue<'ctx>>,
+}
+
+/// An exit and what it spills, in order.
+struct Leaf<'ctx> {
+    id: u64,
+    block: BasicBlock<'ctx>,
+    values: Vec<Value>,
 }
 
 impl Exits<'_> {
@@ -100,21 +111,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         if used.is_empty() {
             return Ok(());
         }
-        let tail = self.new_block();
-        let mut ids = Vec::with_capacity(used.len());
-        for (i, block) in used {
-            self.b.position_at_end(block);
-            for (n, v) in self.f.exits[i].values().into_iter().enumerate() {
-                self.spill(n, v)?;
-            }
-            self.b.build_unconditional_branch(tail)?;
-            ids.push((self.w.i32.const_int(i as u64, false), block));
-        }
+        let (tail, id) = self.node()?;
+        let mut leaves: Vec<Leaf<'ctx>> = used
+            .into_iter()
+            .map(|(i, block)| Leaf { id: i as u64, block, values: self.f.exits[i].values() })
+            .collect();
+        leaves.sort_by(|a, b| a.values.cmp(&b.values));
+        self.spill_tree(&leaves, 0, (tail, id))?;
         self.b.position_at_end(tail);
-        let id = self.b.build_phi(self.w.i32, "")?;
-        for (exit, block) in &ids {
-            id.add_incoming(&[(exit, *block)]);
-        }
         let values = self.exits.spill.unwrap_or_else(|| self.w.ptr.const_null());
         let args = [self.rt.into(), self.frame.into(), self.args.into(), id.as_basic_value(), values.into()];
         let result = Some(self.w.ptr.into());
@@ -123,6 +127,63 @@ impl<'ctx> Lower<'_, 'ctx> {
         let value = call.try_as_basic_value().basic();
         let value = value.ok_or_else(|| self.malformed("an exit without a result"))?;
         self.b.build_return(Some(&value))?;
+        Ok(())
+    }
+
+    /// A block that exits join, with the number of the exit that came.
+    fn node(&mut self) -> Result<(BasicBlock<'ctx>, PhiValue<'ctx>)> {
+        let block = self.new_block();
+        self.b.position_at_end(block);
+        Ok((block, self.b.build_phi(self.w.i32, "")?))
+    }
+
+    /// Spills of sorted exits that agree on their first `done` values, which `above` spills.
+    fn spill_tree(
+        &mut self,
+        leaves: &[Leaf<'ctx>],
+        done: usize,
+        above: (BasicBlock<'ctx>, PhiValue<'ctx>),
+    ) -> Result<()> {
+        let (Some(first), Some(last)) = (leaves.first(), leaves.last()) else { return Ok(()) };
+        if leaves.len() == 1 {
+            let id = self.w.i32.const_int(first.id, false);
+            self.b.position_at_end(first.block);
+            return self.spill_and_join(&first.values, done, id, above);
+        }
+        // Of sorted lists, the first and the last have the shortest common beginning.
+        let common = first.values.iter().zip(&last.values).take_while(|(a, b)| a == b).count();
+        let mut above = above;
+        if common > done {
+            let (block, id) = self.node()?;
+            self.spill_and_join(&first.values[..common], done, id.as_basic_value().into_int_value(), above)?;
+            above = (block, id);
+        }
+        for group in leaves.chunk_by(|a, b| a.values.get(common) == b.values.get(common)) {
+            match group.first().and_then(|leaf| leaf.values.get(common)) {
+                Some(_) => self.spill_tree(group, common, above)?,
+                None => group.iter().try_for_each(|leaf| {
+                    let id = self.w.i32.const_int(leaf.id, false);
+                    self.b.position_at_end(leaf.block);
+                    self.spill_and_join(&leaf.values, common, id, above)
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Spills `values[done..]` in the current block and ends it.
+    fn spill_and_join(
+        &mut self,
+        values: &[Value],
+        done: usize,
+        id: IntValue<'ctx>,
+        (above, ids): (BasicBlock<'ctx>, PhiValue<'ctx>),
+    ) -> Result<()> {
+        for (n, v) in values.iter().enumerate().skip(done) {
+            self.spill(n, *v)?;
+        }
+        ids.add_incoming(&[(&id, self.current()?)]);
+        self.b.build_unconditional_branch(above)?;
         Ok(())
     }
 

@@ -242,6 +242,9 @@ entries! {
     MathPow = "math_pow", [F64, F64] => F, Declines, Pure;
     MathHypot = "math_hypot", [F64, F64] => F, Declines, Pure;
 
+    /// whether NumPy's error state ignores underflow at present
+    NpUnderIgnored = "np_under_ignored", [] => B, Never, Local;
+
     // --- run time services
     /// whether CPython asks for attention (as `poll` tests it)
     PollPending = "poll_pending", [] => B, Never, Local;

@@ -4,8 +4,9 @@
 //! invalid, division by zero, an int that does not fit) the operation leaves for CPython, which lets NumPy warn or raise as
 //! the error state says. The integer and float kinds not listed are object operations.
 
-use overdrive_base::flavour::Flavour;
-use overdrive_ir::entities::Value;
+use overdrive_base::flavour::{Flavour, Ty};
+use overdrive_base::table::Entry as TableEntry;
+use overdrive_ir::entities::{Block, Value};
 use overdrive_ir::inst::{BoolOp, CheckedOp, Cmp, FloatOp, FloatUnary, Inst, IntOp, Terminator};
 
 use crate::op::BinaryKind;
@@ -91,7 +92,7 @@ impl Tx<'_> {
             self.guard(ok, "division by zero (NumPy warns)");
         }
         let v = self.float_op(op, x, y);
-        self.quiet(v, x, y);
+        self.quiet(op, v, x, y);
         Some(Val::num(result, v))
     }
 
@@ -107,7 +108,7 @@ impl Tx<'_> {
     /// |x| < ∞ (false for NaN).
     pub(crate) fn is_finite(&mut self, x: Value) -> Value {
         let abs = self.emit(Inst::FloatUnary(FloatUnary::Abs, x));
-        let max = if self.ir.ty(x) == overdrive_base::flavour::Ty::F32 {
+        let max = if self.ir.ty(x) == Ty::F32 {
             self.emit(Inst::F32Const(f32::MAX.to_bits()))
         } else {
             self.fconst(f64::MAX)
@@ -115,13 +116,29 @@ impl Tx<'_> {
         self.emit(Inst::FCmp(Cmp::Le, abs, max))
     }
 
-    /// Leaves when x ∘ y raised a floating-point flag that NumPy reports: a NaN from no NaN, an infinity from finite values.
-    fn quiet(&mut self, v: Value, x: Value, y: Value) {
-        let finite = self.is_finite(v);
+    /// Leaves when x ∘ y raised a floating-point flag that NumPy reports: a NaN from no NaN, an infinity from finite
+    /// values, a product or quotient below the normal range (if the error state says so, which it rarely does).
+    fn quiet(&mut self, op: FloatOp, v: Value, x: Value, y: Value) {
+        let scales = matches!(op, FloatOp::Mul | FloatOp::Div);
+        let (finite, tiny) = (self.is_finite(v), if scales { Some(self.is_tiny(v)) } else { None });
+        let usual = match tiny {
+            Some(tiny) => {
+                let large = self.emit(Inst::Not(tiny));
+                self.both(finite, large)
+            }
+            None => finite,
+        };
         let (special, done) = (self.ir.add_block(), self.ir.add_block());
-        self.terminate(Terminator::Branch { cond: finite, then: (done, vec![]), els: (special, vec![]) });
+        self.terminate(Terminator::Branch { cond: usual, then: (done, vec![]), els: (special, vec![]) });
         self.cur = Some(special);
         self.ir.blocks[special.index()].cold = true;
+        if let Some(tiny) = tiny {
+            let (small, other) = (self.ir.add_block(), self.ir.add_block());
+            self.terminate(Terminator::Branch { cond: tiny, then: (small, vec![]), els: (other, vec![]) });
+            self.cur = Some(small);
+            self.quiet_underflow(op, x, y, done);
+            self.cur = Some(other);
+        }
         // Quiet when an operand was NaN (no flag), or the result is an infinity that an infinite operand explains.
         let (nx, ny) = (self.emit(Inst::FCmp(Cmp::Ne, x, x)), self.emit(Inst::FCmp(Cmp::Ne, y, y)));
         let from_nan = self.emit(Inst::Bool(BoolOp::Or, nx, ny));
@@ -134,6 +151,41 @@ impl Tx<'_> {
         self.guard(ok, "overflow or invalid value (NumPy warns)");
         self.terminate(Terminator::Jump(done, vec![]));
         self.cur = Some(done);
+    }
+
+    /// A result below the normal range: exact when an operand was zero (or the divisor infinite), else underflow.
+    fn quiet_underflow(&mut self, op: FloatOp, x: Value, y: Value, done: Block) {
+        let zero = self.zero_like(x);
+        let mut exact = self.emit(Inst::FCmp(Cmp::Eq, x, zero));
+        let other = if op == FloatOp::Mul {
+            self.emit(Inst::FCmp(Cmp::Eq, y, zero))
+        } else {
+            let finite = self.is_finite(y);
+            self.emit(Inst::Not(finite))
+        };
+        exact = self.emit(Inst::Bool(BoolOp::Or, exact, other));
+        let ask = self.ir.add_block();
+        self.terminate(Terminator::Branch { cond: exact, then: (done, vec![]), els: (ask, vec![]) });
+        self.cur = Some(ask);
+        self.ir.blocks[ask.index()].cold = true;
+        let ignored = self.call(TableEntry::NpUnderIgnored, vec![]);
+        self.guard(ignored, "underflow (NumPy's error state reports it)");
+        self.terminate(Terminator::Jump(done, vec![]));
+    }
+
+    fn zero_like(&mut self, x: Value) -> Value {
+        if self.ir.ty(x) == Ty::F32 { self.emit(Inst::F32Const(0)) } else { self.fconst(0.0) }
+    }
+
+    /// |x| below the smallest normal number (true for zero).
+    fn is_tiny(&mut self, x: Value) -> Value {
+        let abs = self.emit(Inst::FloatUnary(FloatUnary::Abs, x));
+        let min = if self.ir.ty(x) == Ty::F32 {
+            self.emit(Inst::F32Const(f32::MIN_POSITIVE.to_bits()))
+        } else {
+            self.fconst(f64::MIN_POSITIVE)
+        };
+        self.emit(Inst::FCmp(Cmp::Lt, abs, min))
     }
 
     fn np_int(&mut self, kind: BinaryKind, result: Flavour, a: Num, b: Num) -> Option<Val> {

@@ -18,18 +18,29 @@ everything into a no-op.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from overdrive import _core
 from overdrive._core import __version__
 from overdrive.errors import Error, NotCompiledError
 
+# Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar, overload
+
     from overdrive.explanation import Explanation
     from overdrive.policy import Policy
     from overdrive.report import Report
     from overdrive.session import Session
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
+else:
+
+    def overload(fn):
+        """Stand in for `typing.overload`."""
+        return fn
+
 
 __all__ = [
     "Error",
@@ -48,7 +59,6 @@ __all__ = [
     "stop",
 ]
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _ON = os.environ.get("OVERDRIVE") != "0"
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from overdrive._frozen import dataclass
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """How promotion decides.
 

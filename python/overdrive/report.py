@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+    from typing import Any
+else:
+    from overdrive._frozen import dataclass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Row:
     """One function, or the loops of a module; times are seconds, ``None`` where nothing was measured."""
 
@@ -48,7 +52,7 @@ class Row:
         return f"{os.path.basename(self.file)}:{self.line}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Report:
     """The outcome of a session: ``str()`` is a table."""
 
@@ -72,10 +76,10 @@ class Report:
 
     def to_json(self) -> str:
         """Return all fields as JSON; times are seconds."""
-        data = dataclasses.asdict(self)
-        for row, fields in zip(self.rows, data["rows"], strict=True):
-            fields["speedup"] = row.speedup
-        return json.dumps(data, indent=1)
+        import json
+
+        rows = [{**vars(row), "speedup": row.speedup} for row in self.rows]
+        return json.dumps({**vars(self), "rows": rows}, indent=1)
 
     def __str__(self) -> str:
         promoted = sum(row.state == "promoted" for row in self.rows)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterable
-from types import TracebackType
-from typing import Any
 
 from overdrive import _core
 from overdrive.policy import Policy
 from overdrive.report import Report
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Any
 
 _hooks_installed = False
 _active: Session | None = None
@@ -105,7 +108,9 @@ def _install_hooks() -> None:
     if not _hooks_installed:
         _hooks_installed = True
         atexit.register(_at_exit)
-        os.register_at_fork(after_in_child=_after_fork)
+        os.register_at_fork(
+            before=_core.session_pause, after_in_parent=_core.session_resume_soon, after_in_child=_after_fork
+        )
 
 
 def _at_exit() -> None:

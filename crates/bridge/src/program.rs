@@ -12,7 +12,7 @@ use std::ffi::{CString, OsStr, c_int};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,7 @@ fn forget_own_frames() {
     }
 }
 
-fn run_path(py: Python<'_>, path: &PathBuf) -> PyResult<c_int> {
+fn run_path(py: Python<'_>, path: &Path) -> PyResult<c_int> {
     let name = path.as_os_str().into_pyobject(py)?;
     // SAFETY: a borrowed string goes in, a new reference comes out.
     let importer = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyImport_GetImporter(name.as_ptr())) };
@@ -82,7 +82,7 @@ fn run_path(py: Python<'_>, path: &PathBuf) -> PyResult<c_int> {
     run_file(py, path)
 }
 
-fn run_file(py: Python<'_>, path: &PathBuf) -> PyResult<c_int> {
+fn run_file(py: Python<'_>, path: &Path) -> PyResult<c_int> {
     let python = py.import("sys")?.getattr("orig_argv")?.get_item(0)?;
     let complain = |what: String| {
         // CPython writes this with fprintf: no codec and no `sys.stderr` in between.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 HELP = """\
 usage: overdrive run [options] script.py [argument …]
@@ -61,7 +64,12 @@ def main(arguments: list[str]) -> NoReturn:
     """Run the program that ``arguments`` name. Does not return."""
     options = _parse(arguments)
     if os.environ.get("OVERDRIVE") != "0":
+        # What we import must not come from the working directory, which `python -m` has put in front.
+        path = sys.path[:]
+        if not sys.flags.safe_path:
+            del sys.path[0]
         _start(options)
+        sys.path[:] = path
     kind, target = _prepare(options)
     from overdrive import _core
 
@@ -139,6 +147,9 @@ def _start(options: _Options) -> None:
 
     import overdrive
 
+    if options.report == "json":
+        import json  # noqa: F401  now, not at the end, when the program's own files are in front
+
     process = os.getpid()
 
     def finish() -> None:
@@ -187,13 +198,13 @@ def _working_directory() -> str | None:
 
 
 def _absolute(path: str) -> str:
-    """Make a path absolute as CPython's start does: not normalised, only ``./`` is dropped."""
+    """Make a path absolute as CPython's start does, not normalised."""
     if path.startswith("/"):
         return path
     directory = _working_directory()
     if directory is None:
         return path
-    return f"{directory}/{path[2:] if path.startswith('./') else path}"
+    return f"{directory}/{path}"
 
 
 def _directory_of(script: str) -> str:

@@ -15,11 +15,11 @@ use super::{Stats, Ticket};
 
 /// What became of a candidate.
 #[derive(Clone, Debug)]
-pub enum State {
+pub(super) enum State {
     /// Being watched.
     Watched,
-    /// Handed to the engine.
-    Compiling(Ticket),
+    /// Handed to the engine: the function, its running loops, or both.
+    Compiling(Vec<Ticket>),
     /// Native code is in place since then.
     Promoted(Instant),
     /// Hot enough; the policy only observes.
@@ -31,36 +31,38 @@ pub enum State {
 }
 
 /// A code object that was warm at least once.
-pub struct Candidate {
-    pub place: Place,
-    pub code: Py<PyAny>,
-    pub function: Option<Py<PyAny>>,
-    pub facts: CodeFacts,
-    pub streak: Streak,
-    pub state: State,
-    pub counter: Option<Counter>,
+pub(super) struct Candidate {
+    pub(super) place: Place,
+    pub(super) code: Py<PyAny>,
+    pub(super) function: Option<Py<PyAny>>,
+    pub(super) facts: CodeFacts,
+    pub(super) streak: Streak,
+    pub(super) state: State,
+    pub(super) counter: Option<Counter>,
     /// Windows that the counter has run.
-    pub counted_windows: u32,
+    pub(super) counted_windows: u32,
     /// Counts of all counted windows together.
-    pub counts: Counts,
+    pub(super) counts: Counts,
     /// Seconds that the code was on the stack during counted windows, estimated from samples.
-    pub on_stack: f64,
-    pub share: f64,
-    pub score: f64,
-    pub attempts: u32,
+    pub(super) on_stack: f64,
+    /// What counting adds to the measured time of one call.
+    pub(super) overhead: Duration,
+    pub(super) share: f64,
+    pub(super) score: f64,
+    pub(super) attempts: u32,
     /// Number of the window from which it may be tried again.
-    pub next_try: u64,
+    pub(super) next_try: u64,
     /// When its code was first handed to the engine's loops as well.
-    pub entered_loops: bool,
+    pub(super) entered_loops: bool,
     /// Statistics at the last window's end, to see what a window added.
-    pub last_stats: Stats,
+    pub(super) last_stats: Stats,
     /// Windows in a row in which native code saved too little.
-    pub losses: u32,
-    pub notes: Vec<String>,
+    pub(super) losses: u32,
+    pub(super) notes: Vec<String>,
 }
 
 impl Candidate {
-    pub fn new(place: Place, code: Py<PyAny>, function: Option<Py<PyAny>>, facts: CodeFacts) -> Self {
+    pub(super) fn new(place: Place, code: Py<PyAny>, function: Option<Py<PyAny>>, facts: CodeFacts) -> Self {
         Self {
             place,
             code,
@@ -72,6 +74,7 @@ impl Candidate {
             counted_windows: 0,
             counts: Counts::default(),
             on_stack: 0.0,
+            overhead: Duration::ZERO,
             share: 0.0,
             score: 0.0,
             attempts: 0,
@@ -84,26 +87,28 @@ impl Candidate {
     }
 
     /// Time of one call before promotion: measured calls where there are any, else time on the stack by the
-    /// number of calls. `None` when no call was seen to begin, as in a function that is called once.
-    pub fn before(&self) -> Option<Duration> {
-        if self.counts.timed_calls > 0 {
-            return Some(self.counts.timed.div_f64(self.counts.timed_calls as f64));
-        }
-        if self.counts.calls == 0 || self.on_stack <= 0.0 {
+    /// number of calls, less what counting itself takes. `None` when no call was seen to begin, as in a function
+    /// that is called once.
+    pub(super) fn before(&self) -> Option<Duration> {
+        let measured = if self.counts.timed_calls > 0 {
+            self.counts.timed.div_f64(self.counts.timed_calls as f64)
+        } else if self.counts.calls > 0 && self.on_stack > 0.0 {
+            Duration::try_from_secs_f64(self.on_stack / self.counts.calls as f64).ok()?
+        } else {
             return None;
-        }
-        Duration::try_from_secs_f64(self.on_stack / self.counts.calls as f64).ok()
+        };
+        Some(measured.saturating_sub(self.overhead))
     }
 
     /// What a note says once need not be said again.
-    pub fn note(&mut self, text: String) {
+    pub(super) fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
     }
 
     /// The report's line; `None` while there is nothing to say.
-    pub fn row(&self, stats: &Stats, started: Instant) -> Option<Row> {
+    pub(super) fn row(&self, stats: &Stats, started: Instant) -> Option<Row> {
         let state = match &self.state {
             State::Watched => return None,
             State::Compiling(_) => "compiling",
@@ -148,28 +153,28 @@ impl Candidate {
 
 /// One line of the report. Times are seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    pub name: String,
-    pub file: String,
-    pub line: i32,
-    pub kind: &'static str,
-    pub state: &'static str,
-    pub score: f64,
-    pub share: f64,
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) file: String,
+    pub(super) line: i32,
+    pub(super) kind: &'static str,
+    pub(super) state: &'static str,
+    pub(super) score: f64,
+    pub(super) share: f64,
     /// Calls seen: those counted before promotion and those that went to native code.
-    pub calls: Option<u64>,
-    pub native_calls: u64,
-    pub before: Option<f64>,
-    pub after: Option<f64>,
-    pub promoted_at: Option<f64>,
-    pub exits: u64,
-    pub loops_entered: u64,
-    pub notes: Vec<String>,
+    pub(super) calls: Option<u64>,
+    pub(super) native_calls: u64,
+    pub(super) before: Option<f64>,
+    pub(super) after: Option<f64>,
+    pub(super) promoted_at: Option<f64>,
+    pub(super) exits: u64,
+    pub(super) loops_entered: u64,
+    pub(super) notes: Vec<String>,
 }
 
 impl Row {
     /// The row as the face reads it.
-    pub fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    pub(super) fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("name", &self.name)?;
         dict.set_item("file", &self.file)?;

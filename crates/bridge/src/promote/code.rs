@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 
 /// What kind of thing a code object is the body of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeKind {
+pub(super) enum CodeKind {
     /// A function or lambda.
     Function,
     /// A module, class body or `exec`: run once, has no arguments.
@@ -20,17 +20,17 @@ pub enum CodeKind {
 
 /// Plain facts of one code object.
 #[derive(Clone, Debug)]
-pub struct CodeFacts {
+pub(super) struct CodeFacts {
     /// Bytes of bytecode.
-    pub bytes: usize,
+    pub(super) bytes: usize,
     /// Function, run once, or generator.
-    pub kind: CodeKind,
+    pub(super) kind: CodeKind,
     /// `co_firstlineno`.
-    pub first_line: i32,
+    pub(super) first_line: i32,
     /// All lines that have instructions.
-    pub lines: HashSet<i32>,
+    pub(super) lines: HashSet<i32>,
     /// The lines from a loop's head to its backward jump.
-    pub loop_lines: HashSet<i32>,
+    pub(super) loop_lines: HashSet<i32>,
 }
 
 /// Backward jumps that loops make; `await` and `yield from` use another one.
@@ -52,7 +52,7 @@ const CO_GENERATOR: u32 = 0x20 | 0x80 | 0x200;
 
 impl CodeFacts {
     /// Reads `code`.
-    pub fn of(code: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn of(code: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytecode = code.getattr("co_code")?;
         let bytecode = bytecode.cast::<PyBytes>()?.as_bytes();
         let flags: u32 = code.getattr("co_flags")?.extract()?;

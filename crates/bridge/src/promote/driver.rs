@@ -20,7 +20,7 @@ use super::pattern;
 use super::policy::Policy;
 use super::sampler::{Place, Samples, Seen};
 use super::score::{self, Window};
-use super::{Engine, Progress, When};
+use super::{Engine, Progress, Ticket, When};
 use crate::mechanics::frame::Thread;
 use crate::mechanics::osr;
 
@@ -42,7 +42,7 @@ struct LookUp {
 }
 
 /// All state of a session.
-pub struct Driver {
+pub(super) struct Driver {
     policy: Policy,
     engine: Arc<dyn Engine>,
     only: Vec<String>,
@@ -55,11 +55,11 @@ pub struct Driver {
     places: HashMap<Place, LookUp>,
     candidates: Vec<Candidate>,
     /// Why nothing is promoted, where that is so.
-    pub trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 impl Driver {
-    pub fn new(policy: Policy, engine: Arc<dyn Engine>, only: Vec<String>, skip: Vec<String>, own_files: String) -> Self {
+    pub(super) fn new(policy: Policy, engine: Arc<dyn Engine>, only: Vec<String>, skip: Vec<String>, own_files: String) -> Self {
         let least_share = score::least_useful_share(&policy.weights, policy.threshold);
         Self {
             policy,
@@ -77,7 +77,7 @@ impl Driver {
     }
 
     /// Whether this window has anything for which the GIL must be taken.
-    pub fn needs_python(&self, samples: &Samples) -> bool {
+    pub(super) fn needs_python(&self, samples: &Samples) -> bool {
         let open = |c: &Candidate| {
             c.counter.is_some() || matches!(c.state, State::Compiling(_) | State::Promoted(_)) || c.streak.last().is_some()
         };
@@ -91,17 +91,18 @@ impl Driver {
 
     fn wants(&self, place: &Place) -> bool {
         let named = |patterns: &[String]| patterns.iter().any(|p| pattern::names(p, &place.file, &place.name));
-        !place.file.starts_with("<frozen ")
-            && !(place.file.starts_with(&self.own_files) && !self.own_files.is_empty())
+        let ours = !self.own_files.is_empty() && place.file.starts_with(&self.own_files);
+        !ours
+            && !place.file.starts_with("<frozen ")
             && (self.only.is_empty() || named(&self.only))
             && !named(&self.skip)
     }
 
     /// The end of a window of `seconds`.
-    pub fn window(&mut self, py: Python<'_>, samples: &Samples, seconds: f64) {
+    pub(super) fn window(&mut self, py: Python<'_>, samples: &Samples, seconds: f64) {
         self.window += 1;
         self.read_counters(py, samples, seconds);
-        self.follow_compilations(py);
+        self.follow_compilations();
         let mut warm: Vec<(&Place, &Seen)> = samples
             .functions
             .iter()
@@ -237,6 +238,7 @@ impl Driver {
             let function = candidate.function.as_ref().map(|f| f.bind(py));
             if let Ok(Some(counter)) = Counter::start(candidate.code.bind(py), function) {
                 candidate.counter = Some(counter);
+                candidate.overhead = super::calls::overhead(py);
                 n_counted += 1;
             }
         }
@@ -244,7 +246,7 @@ impl Driver {
 
     /// Hands the best decided candidates to the engine, as many as may be in flight.
     fn promote(&mut self, py: Python<'_>) {
-        let in_flight = self.candidates.iter().filter(|c| matches!(c.state, State::Compiling(_))).count();
+        let in_flight = self.engine.in_flight();
         let Policy { weights, threshold, windows, .. } = &self.policy;
         let mut decided: Vec<(usize, f64)> = (0..self.candidates.len())
             .filter_map(|i| {
@@ -281,34 +283,35 @@ impl Driver {
             candidate.note("a generator or coroutine: stays in CPython".into());
             return;
         }
+        let mut tickets = Vec::new();
         let code = candidate.code.clone_ref(py);
         let has_loops = !candidate.facts.loop_lines.is_empty();
         if has_loops && !candidate.entered_loops && find::is_running(py, &*engine, &code) {
             match engine.enter_loops(code.bind(py)) {
                 Ok(ticket) => {
                     candidate.entered_loops = true;
-                    candidate.state = State::Compiling(ticket);
+                    tickets.push(ticket);
                 }
                 Err(error) => candidate.note(format!("its running loops stay in CPython: {error}")),
             }
         }
-        let function = match (&candidate.function, candidate.facts.kind) {
-            (Some(function), CodeKind::Function) => function.bind(py).clone(),
-            (None, CodeKind::Function) if !candidate.entered_loops => {
-                self.refuse(index, vec!["no function object was found for this code".into()]);
-                return;
+        if candidate.facts.kind == CodeKind::Function {
+            let promoted = match &candidate.function {
+                Some(function) => engine.promote(function.bind(py), When::Now).map_err(|error| error.to_string()),
+                None => Err("no function object was found for this code".to_owned()),
+            };
+            match promoted {
+                Ok(ticket) => tickets.push(ticket),
+                Err(reason) if tickets.is_empty() => return self.refuse(index, vec![reason]),
+                Err(reason) => candidate.note(reason),
             }
-            (_, CodeKind::Once) if !candidate.entered_loops => {
-                // Not on the stack at this moment: the next window decides again.
-                candidate.attempts -= 1;
-                return;
-            }
-            _ => return,
-        };
-        match engine.promote(&function, When::Now) {
-            Ok(ticket) => candidate.state = State::Compiling(ticket),
-            Err(error) => self.refuse(index, vec![error.to_string()]),
         }
+        if tickets.is_empty() {
+            // A module's code that is not on the stack at this moment: the next window decides again.
+            candidate.attempts -= 1;
+            return;
+        }
+        candidate.state = State::Compiling(tickets);
     }
 
     fn refuse(&mut self, index: usize, reasons: Vec<String>) {
@@ -321,13 +324,22 @@ impl Driver {
         }
     }
 
-    fn follow_compilations(&mut self, _py: Python<'_>) {
+    /// One ticket that is done makes a promotion; only when all are refused is the candidate.
+    fn follow_compilations(&mut self) {
         for index in 0..self.candidates.len() {
-            let State::Compiling(ticket) = &self.candidates[index].state else { continue };
-            match ticket.progress() {
-                Progress::Pending => {}
-                Progress::Done(at) => self.candidates[index].state = State::Promoted(at),
-                Progress::Refused(reasons) => self.refuse(index, reasons),
+            let State::Compiling(tickets) = &self.candidates[index].state else { continue };
+            let (mut done, mut reasons, mut pending) = (None::<Instant>, Vec::new(), false);
+            for progress in tickets.iter().map(Ticket::progress) {
+                match progress {
+                    Progress::Pending => pending = true,
+                    Progress::Done(at) => done = Some(done.map_or(at, |earlier| earlier.min(at))),
+                    Progress::Refused(why) => reasons.extend(why),
+                }
+            }
+            match done {
+                Some(at) => self.candidates[index].state = State::Promoted(at),
+                None if !pending => self.refuse(index, reasons),
+                None => {}
             }
         }
     }
@@ -369,8 +381,8 @@ impl Driver {
     }
 
     /// Stops what is still being counted and takes the last news.
-    pub fn finish(&mut self, py: Python<'_>) {
-        self.follow_compilations(py);
+    pub(super) fn finish(&mut self, py: Python<'_>) {
+        self.follow_compilations();
         for candidate in &mut self.candidates {
             if let Some(counter) = candidate.counter.take() {
                 // At the end there is nobody to tell.
@@ -380,8 +392,8 @@ impl Driver {
     }
 
     /// The report's rows, the earliest promotion first.
-    pub fn rows(&mut self, py: Python<'_>) -> Vec<Row> {
-        self.follow_compilations(py);
+    pub(super) fn rows(&mut self, py: Python<'_>) -> Vec<Row> {
+        self.follow_compilations();
         let mut rows: Vec<Row> = self
             .candidates
             .iter()

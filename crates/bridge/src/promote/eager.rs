@@ -5,13 +5,12 @@
 //! `sys.monitoring` event; on 3.11 an audit hook sees each module's code before it runs and gives the functions
 //! in it a copy that reports its first call (`calls::prologue`).
 
-#![expect(unsafe_code, reason = "called by the interpreter at the start of functions")]
+#![expect(unsafe_code, reason = "state guarded by the GIL")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::candidate::{Candidate, Row, State};
@@ -19,7 +18,6 @@ use super::code::{CodeFacts, CodeKind};
 use super::pattern;
 use super::sampler::Place;
 use super::{Engine, Progress, Ticket, When};
-use crate::mechanics::frame::Thread;
 use crate::mechanics::gil_cell::GilCell;
 
 struct Entry {
@@ -62,7 +60,7 @@ pub(super) fn start(
     super::calls::watch_starts(py, true)
 }
 
-/// Stops watching; what was swapped stays, and so do the rows.
+/// Stops watching; what was swapped stays, and so do the rows until [`clear`].
 pub(super) fn stop(py: Python<'_>) -> PyResult<()> {
     if ACTIVE.swap(false, Ordering::Relaxed) {
         super::calls::watch_starts(py, false)?;
@@ -70,27 +68,15 @@ pub(super) fn stop(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Forgets the functions, which must not be kept alive when their program ends.
+pub(super) fn clear() {
+    // SAFETY: the GIL is held by the caller; the value is dropped outside, as that may run Python.
+    drop(unsafe { STATE.with(Option::take) });
+}
+
 /// In a forked child nothing new is compiled.
 pub(super) fn after_fork() {
     ACTIVE.store(false, Ordering::Relaxed);
-}
-
-/// The function on top of this thread's stack starts a call. True when its code need not be reported again.
-pub(super) fn started(py: Python<'_>) -> bool {
-    // SAFETY: the GIL is held and the frame on top is live while its start is reported; what is taken out of
-    // it is made an owned reference at once.
-    let function = unsafe {
-        let frame = Thread::current().frame();
-        if frame.0.is_null() {
-            return true;
-        }
-        let function = frame.function();
-        if function.is_null() || ffi::PyFunction_Check(function) == 0 {
-            return true;
-        }
-        Bound::from_borrowed_ptr(py, function)
-    };
-    offer(&function).unwrap_or(true)
 }
 
 /// Promotes `function` if it belongs to the project. True when its code need not be reported again.
@@ -171,7 +157,7 @@ pub(super) fn rows(py: Python<'_>, engine: &dyn Engine, started: Instant) -> Vec
                 .zip(entries.iter().zip(&stats))
                 .filter_map(|(entry, ((_, ticket), stats))| {
                     match ticket.progress() {
-                        Progress::Pending => entry.candidate.state = State::Compiling(ticket.clone()),
+                        Progress::Pending => entry.candidate.state = State::Compiling(Vec::new()),
                         Progress::Done(at) => entry.candidate.state = State::Promoted(at),
                         Progress::Refused(reasons) => {
                             entry.candidate.state = State::Refused;

@@ -16,11 +16,11 @@ use crate::mechanics::frame::{Frame, field};
 use crate::mechanics::layout;
 
 /// One code object of a place.
-pub struct Found {
+pub(super) struct Found {
     /// The original code, never a swapped-in one.
-    pub code: Py<PyAny>,
+    pub(super) code: Py<PyAny>,
     /// A function object that has it, or has native code in its place.
-    pub function: Option<Py<PyAny>>,
+    pub(super) function: Option<Py<PyAny>>,
 }
 
 /// Frames further out than this are not looked at.
@@ -29,7 +29,7 @@ const MAX_FRAMES: usize = 1000;
 const MAX_WRAPPERS: usize = 8;
 
 /// Finds what runs or is defined under the name of `place`. Looks through the heap only with `heap`.
-pub fn find(py: Python<'_>, engine: &dyn Engine, place: &Place, heap: bool) -> PyResult<Vec<Found>> {
+pub(super) fn find(py: Python<'_>, engine: &dyn Engine, place: &Place, heap: bool) -> PyResult<Vec<Found>> {
     let mut found = Search { engine, place, found: Vec::new() };
     for (code, function) in running(py) {
         found.offer(&code, function.as_ref())?;
@@ -42,7 +42,7 @@ pub fn find(py: Python<'_>, engine: &dyn Engine, place: &Place, heap: bool) -> P
 }
 
 /// Whether a frame of any thread runs `code` now.
-pub fn is_running(py: Python<'_>, engine: &dyn Engine, code: &Py<PyAny>) -> bool {
+pub(super) fn is_running(py: Python<'_>, engine: &dyn Engine, code: &Py<PyAny>) -> bool {
     running(py).iter().any(|(running, _)| engine.original(&super::calls::original(running)).is(code))
 }
 

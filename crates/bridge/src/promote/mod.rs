@@ -6,23 +6,21 @@
 //! Threads: one background thread samples without the GIL and takes it once per window, only when something
 //! is warm. Nobody holds a lock while Python code can run.
 
-pub mod sampler;
+mod sampler;
 
 mod code;
 mod find;
 
-pub mod calls;
-pub mod score;
-
-pub mod null_engine;
+mod calls;
+mod score;
 
 mod candidate;
-mod driver;
-mod eager;
 mod pattern;
 mod policy;
 
-pub mod session;
+mod driver;
+mod eager;
+mod session;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -48,6 +46,11 @@ pub trait Engine: Send + Sync {
     /// The code object that a swapped-in one stands for; the argument itself when it is an original.
     fn original<'py>(&self, code: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
         code.clone()
+    }
+
+    /// Compilations that wait or run now.
+    fn in_flight(&self) -> usize {
+        0
     }
 
     /// Whether native code of `function` is in place.

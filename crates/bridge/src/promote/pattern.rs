@@ -4,7 +4,7 @@
 //! file (whole path or last part), and with `file::name`; one match is enough.
 
 /// Whether `pattern` names the function `name` of `file`.
-pub fn names(pattern: &str, file: &str, name: &str) -> bool {
+pub(super) fn names(pattern: &str, file: &str, name: &str) -> bool {
     let base = file.rsplit('/').next().unwrap_or(file);
     let stem = base.strip_suffix(".py").unwrap_or(base);
     if let Some((in_file, in_name)) = pattern.split_once("::") {

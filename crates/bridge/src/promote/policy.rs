@@ -8,24 +8,24 @@ use super::score::Weights;
 
 /// How a session decides. Field names are those of `overdrive.Policy`.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    pub weights: Weights,
-    pub threshold: f64,
-    pub windows: usize,
-    pub window: Duration,
-    pub interval: Duration,
-    pub max_counted: usize,
-    pub max_compiles: usize,
-    pub max_attempts: u32,
-    pub back_off: u64,
-    pub least_gain: Duration,
-    pub eager: bool,
-    pub observe: bool,
+pub(super) struct Policy {
+    pub(super) weights: Weights,
+    pub(super) threshold: f64,
+    pub(super) windows: usize,
+    pub(super) window: Duration,
+    pub(super) interval: Duration,
+    pub(super) max_counted: usize,
+    pub(super) max_compiles: usize,
+    pub(super) max_attempts: u32,
+    pub(super) back_off: u64,
+    pub(super) least_gain: Duration,
+    pub(super) eager: bool,
+    pub(super) observe: bool,
 }
 
 impl Policy {
     /// Reads an `overdrive.Policy`, which has checked the ranges.
-    pub fn read(policy: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn read(policy: &Bound<'_, PyAny>) -> PyResult<Self> {
         let number = |name: &str| policy.getattr(name)?.extract::<f64>();
         let seconds = |name: &str| {
             Duration::try_from_secs_f64(number(name)?)

@@ -10,33 +10,33 @@ use std::time::Duration;
 
 /// A function as a sample names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub(super) struct Place {
     /// `co_filename`.
-    pub file: String,
+    pub(super) file: String,
     /// `co_qualname`.
-    pub name: String,
+    pub(super) name: String,
 }
 
 /// How often one function was seen.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Samples in which it was the innermost frame.
-    pub own: u32,
+    pub(super) own: u32,
     /// Samples in which it was anywhere on the stack, once per sample.
-    pub on_stack: u32,
+    pub(super) on_stack: u32,
     /// `own`, by line.
-    pub lines: HashMap<i32, u32>,
+    pub(super) lines: HashMap<i32, u32>,
 }
 
 /// What the sampler saw since it was last asked.
 #[derive(Clone, Debug, Default)]
-pub struct Samples {
+pub(super) struct Samples {
     /// Samples taken, also those in which nobody held the GIL.
-    pub ticks: u32,
+    pub(super) ticks: u32,
     /// Samples that failed (torn reads, stacks deeper than py-spy follows).
-    pub lost: u32,
+    pub(super) lost: u32,
     /// By function.
-    pub functions: HashMap<Place, Seen>,
+    pub(super) functions: HashMap<Place, Seen>,
 }
 
 impl Samples {
@@ -65,7 +65,7 @@ const STACK_DEPTH: usize = 64;
 const BUDGET: u32 = 100;
 
 /// py-spy on the own process.
-pub struct Sampler {
+pub(super) struct Sampler {
     spy: py_spy::PythonSpy,
 }
 
@@ -75,7 +75,7 @@ impl Sampler {
     /// # Errors
     /// The reason in words, when the process may not be read (a container that forbids
     /// `process_vm_readv`) or the interpreter is not found in it.
-    pub fn attach() -> Result<Self, String> {
+    pub(super) fn attach() -> Result<Self, String> {
         let config = py_spy::Config {
             blocking: py_spy::config::LockingStrategy::NonBlocking,
             gil_only: true,
@@ -90,7 +90,7 @@ impl Sampler {
     }
 
     /// Takes one sample and says how long to wait for the next, at least `interval`.
-    pub fn sample(&mut self, into: &mut Samples, interval: Duration) -> Duration {
+    pub(super) fn sample(&mut self, into: &mut Samples, interval: Duration) -> Duration {
         let before = thread_time();
         into.ticks += 1;
         match self.spy.get_stack_traces() {

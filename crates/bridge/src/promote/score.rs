@@ -7,26 +7,26 @@
 
 /// What one window showed of one code object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
+pub(super) struct Window {
     /// Part of the window's samples whose innermost frame was this code, 0 to 1.
-    pub self_share: f64,
+    pub(super) self_share: f64,
     /// Samples per second of those whose line lies in a loop of this code.
-    pub loop_samples_per_s: f64,
+    pub(super) loop_samples_per_s: f64,
     /// Counted calls per second; `None` when nobody counted.
-    pub calls_per_s: Option<f64>,
+    pub(super) calls_per_s: Option<f64>,
     /// Size of the bytecode in bytes.
-    pub code_bytes: usize,
+    pub(super) code_bytes: usize,
 }
 
 /// Weights of the three terms; they add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weights {
+pub(super) struct Weights {
     /// Of the call rate.
-    pub call_rate: f64,
+    pub(super) call_rate: f64,
     /// Of the share of CPU time.
-    pub cpu_share: f64,
+    pub(super) cpu_share: f64,
     /// Of the bytecode's simplicity.
-    pub complexity: f64,
+    pub(super) complexity: f64,
 }
 
 impl Default for Weights {
@@ -45,32 +45,32 @@ const SIMPLE_CODE_BYTES: f64 = 1024.0;
 
 impl Window {
     /// 0 to 100: how often the code is activated, by calls or by going round its loops.
-    pub fn call_rate(&self) -> f64 {
+    pub(super) fn call_rate(&self) -> f64 {
         let loops = ACTIVATIONS_PER_LOOP_SAMPLE * self.loop_samples_per_s;
         let activations = self.calls_per_s.unwrap_or(0.0).max(loops).max(0.0);
         100.0 * ((1.0 + activations).log2() / 10.0).min(1.0)
     }
 
     /// 0 to 100: how much of the CPU time is the code's own.
-    pub fn cpu_share(&self) -> f64 {
+    pub(super) fn cpu_share(&self) -> f64 {
         100.0 * (self.self_share.max(0.0) / FULL_CPU_SHARE).min(1.0)
     }
 
     /// 0 to 100: how likely a compilation is to be quick and to cover the code.
-    pub fn complexity(&self) -> f64 {
+    pub(super) fn complexity(&self) -> f64 {
         let doublings = (self.code_bytes.max(1) as f64 / SIMPLE_CODE_BYTES).log2().max(0.0);
         (100.0 - 20.0 * doublings).max(0.0)
     }
 
     /// The score, 0 to 100.
-    pub fn score(&self, weights: &Weights) -> f64 {
+    pub(super) fn score(&self, weights: &Weights) -> f64 {
         weights.call_rate * self.call_rate()
             + weights.cpu_share * self.cpu_share()
             + weights.complexity * self.complexity()
     }
 
     /// The score that counting the calls could still bring out. Below the threshold, counting is in vain.
-    pub fn best_possible(&self, weights: &Weights) -> f64 {
+    pub(super) fn best_possible(&self, weights: &Weights) -> f64 {
         let rate = if self.calls_per_s.is_some() { self.call_rate() } else { 100.0 };
         weights.call_rate * rate
             + weights.cpu_share * self.cpu_share()
@@ -79,7 +79,7 @@ impl Window {
 }
 
 /// The smallest self share with which the threshold is in reach at all; the rest needs no look at Python.
-pub fn least_useful_share(weights: &Weights, threshold: f64) -> f64 {
+pub(super) fn least_useful_share(weights: &Weights, threshold: f64) -> f64 {
     let missing = threshold - 100.0 * (weights.call_rate + weights.complexity);
     if weights.cpu_share <= 0.0 {
         return 0.0;
@@ -89,32 +89,32 @@ pub fn least_useful_share(weights: &Weights, threshold: f64) -> f64 {
 
 /// The last windows of one code object, newest last.
 #[derive(Clone, Debug, Default)]
-pub struct Streak {
+pub(super) struct Streak {
     windows: Vec<Window>,
 }
 
 impl Streak {
     /// Adds a window; keeps the newest `length`.
-    pub fn push(&mut self, window: Window, length: usize) {
+    pub(super) fn push(&mut self, window: Window, length: usize) {
         self.windows.push(window);
         let surplus = self.windows.len().saturating_sub(length);
         self.windows.drain(..surplus);
     }
 
     /// A window in which the code was not seen: the row is broken.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.windows.clear();
     }
 
     /// A call rate counted in one window holds for the ones before it that nobody counted.
-    pub fn fill_calls(&mut self, calls_per_s: f64) {
+    pub(super) fn fill_calls(&mut self, calls_per_s: f64) {
         for window in &mut self.windows {
             window.calls_per_s.get_or_insert(calls_per_s);
         }
     }
 
     /// Lowest score of the row when the row is complete and every window reaches the threshold.
-    pub fn decided(&self, weights: &Weights, threshold: f64, length: usize) -> Option<f64> {
+    pub(super) fn decided(&self, weights: &Weights, threshold: f64, length: usize) -> Option<f64> {
         if self.windows.len() < length {
             return None;
         }
@@ -123,12 +123,12 @@ impl Streak {
     }
 
     /// Score of the newest window.
-    pub fn latest(&self, weights: &Weights) -> f64 {
+    pub(super) fn latest(&self, weights: &Weights) -> f64 {
         self.windows.last().map_or(0.0, |w| w.score(weights))
     }
 
     /// The newest window.
-    pub fn last(&self) -> Option<&Window> {
+    pub(super) fn last(&self) -> Option<&Window> {
         self.windows.last()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! In: a policy and an engine. Out: a [`Report`] of plain data. The thread owns all state ([`Driver`]);
 //! others send it a [`Command`] and wait without the GIL, so no lock is ever held while Python code runs.
-//! A forked child has no such thread: there the session is over, and what was swapped in keeps working.
+//! The thread ends before a fork and starts again behind it, in the parent: the child has no session, and what was
+//! swapped in keeps working there.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,30 +22,48 @@ use super::sampler::{Sampler, Samples};
 
 /// What a session did so far.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub(super) struct Report {
     /// Functions and loops that were promoted, refused, put back, or (policy `observe`) found hot enough.
-    pub rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     /// Seconds since the start.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Samples taken.
-    pub samples: u64,
+    pub(super) samples: u64,
     /// Why nothing is promoted, where that is so.
-    pub trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 enum Command {
     Report(Sender<Report>),
     Stop(Sender<Report>),
+    /// End the thread and hand back its state: a fork is about to happen.
+    Pause,
 }
 
-struct Running {
-    commands: Sender<Command>,
-    thread: JoinHandle<()>,
+/// What the thread works on; parked while a process forks.
+struct State {
+    driver: Driver,
+    policy: Policy,
+    sampler: Option<Sampler>,
+    samples: Samples,
+    started: Instant,
+    total: u64,
+}
+
+enum Session {
+    Running { commands: Sender<Command>, thread: JoinHandle<Option<Box<State>>> },
+    Parked(Box<State>),
+}
+
+struct Owned {
+    session: Session,
     process: u32,
 }
 
 static ENGINE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
-static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+/// The session of this process. Only locked with the GIL held and released before Python can run, so a fork, which
+/// needs the GIL, finds it free.
+static SESSION: Mutex<Option<Owned>> = Mutex::new(None);
 
 /// A window with fewer samples than this says nothing; it is extended.
 const LEAST_TICKS: u32 = 20;
@@ -60,113 +79,187 @@ fn session_start(
 ) -> PyResult<bool> {
     let policy = Policy::read(policy)?;
     let engine = ENGINE.get().ok_or_else(|| PyRuntimeError::new_err("the engine is not registered"))?.clone();
-    let mut running = lock();
-    if running.as_ref().is_some_and(|running| running.process == std::process::id()) {
+    if lock().as_ref().is_some_and(Owned::is_ours) {
         return Ok(false);
     }
     if policy.eager && !policy.observe {
         super::eager::start(py, engine.clone(), only.clone(), skip.clone(), &own_files)?;
     }
     let driver = Driver::new(policy.clone(), engine, only, skip, own_files);
+    let state = State { driver, policy, sampler: None, samples: Samples::default(), started: Instant::now(), total: 0 };
+    let session = spawn(Box::new(state))?;
+    put(session);
+    Ok(true)
+}
+
+impl Owned {
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+fn spawn(state: Box<State>) -> PyResult<Session> {
     let (commands, inbox) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name("overdrive".into())
-        .spawn(move || run(driver, policy, inbox))
+        .spawn(move || run(state, &inbox))
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start the sampling thread: {error}")))?;
-    // A forked child may find a handle of its parent's thread here: it must neither be joined nor dropped.
-    std::mem::forget(running.replace(Running { commands, thread, process: std::process::id() }));
-    Ok(true)
+    Ok(Session::Running { commands, thread })
+}
+
+/// Makes `session` this process's. What a fork has inherited is neither joined nor dropped: its thread is elsewhere.
+fn put(session: Session) {
+    let before = lock().replace(Owned { session, process: std::process::id() });
+    std::mem::forget(before);
+}
+
+/// Takes this process's session.
+fn take() -> Option<Session> {
+    let mut slot = lock();
+    match &*slot {
+        Some(owned) if owned.is_ours() => slot.take().map(|owned| owned.session),
+        _ => None,
+    }
+}
+
+/// The session's thread, started again if it is parked.
+fn commands() -> PyResult<Option<Sender<Command>>> {
+    session_resume()?;
+    Ok(match &*lock() {
+        Some(Owned { session: Session::Running { commands, .. }, process }) if *process == std::process::id() => {
+            Some(commands.clone())
+        }
+        _ => None,
+    })
+}
+
+/// Before a fork: the thread ends and leaves its state. On 3.12 and later Python warns about forks of a process with
+/// threads, which a program that has none must not see.
+#[pyfunction]
+fn session_pause(py: Python<'_>) {
+    match take() {
+        Some(Session::Running { commands, thread }) => {
+            let state = py.detach(move || {
+                commands.send(Command::Pause).ok()?;
+                thread.join().ok().flatten()
+            });
+            if let Some(state) = state {
+                put(Session::Parked(state));
+            }
+        }
+        Some(parked) => put(parked),
+        None => {}
+    }
+}
+
+/// After a fork, in the parent: the thread starts again, as soon as the interpreter has looked for other threads.
+#[pyfunction]
+fn session_resume_soon() {
+    extern "C" fn resume(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+        // Without a thread there is no promotion any more; the program goes on.
+        Python::attach(|_| session_resume().is_ok());
+        0
+    }
+    #[expect(unsafe_code, reason = "the only way to run something after the fork has returned")]
+    // SAFETY: a static function that needs no argument. With a full queue the next report resumes.
+    unsafe {
+        pyo3::ffi::Py_AddPendingCall(Some(resume), std::ptr::null_mut());
+    }
+}
+
+fn session_resume() -> PyResult<()> {
+    match take() {
+        Some(Session::Parked(state)) => put(spawn(state)?),
+        Some(running) => put(running),
+        None => {}
+    }
+    Ok(())
 }
 
 /// The report so far; `None` without a session in this process.
 #[pyfunction]
 fn session_report(py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
-    let commands = match &*lock() {
-        Some(running) if running.process == std::process::id() => running.commands.clone(),
-        _ => return Ok(None),
-    };
-    ask(py, &commands, Command::Report).map(|report| to_dict(py, &report)).transpose()
+    let Some(commands) = commands()? else { return Ok(None) };
+    ask(py, commands, Command::Report).map(|report| to_dict(py, &report)).transpose()
 }
 
 /// Ends the session and returns its report; `None` without a session in this process.
 #[pyfunction]
 fn session_stop(py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
-    let running = {
-        let mut running = lock();
-        match &*running {
-            Some(r) if r.process == std::process::id() => running.take(),
-            _ => None,
-        }
-    };
-    let Some(Running { commands, thread, .. }) = running else { return Ok(None) };
+    let Some(commands) = commands()? else { return Ok(None) };
     super::eager::stop(py)?;
-    let report = ask(py, &commands, Command::Stop);
-    // A panic of the thread was reported by the hook that prints panics; the program goes on without it.
-    let _ = py.detach(|| thread.join());
+    let report = ask(py, commands, Command::Stop);
+    if let Some(Session::Running { thread, .. }) = take() {
+        // A panic of the thread was reported by the hook that prints panics; the program goes on without it.
+        let _ = py.detach(|| thread.join());
+    }
+    super::eager::clear();
     report.map(|report| to_dict(py, &report)).transpose()
 }
 
-/// In a forked child: forgets the parent's thread.
+/// In a forked child: there is no session, and nothing of the parent's is touched.
 #[pyfunction]
 fn session_after_fork() {
-    // The lock is only ever held with the GIL, which the forking thread had: it is free.
-    if let Ok(mut running) = RUNNING.try_lock() {
-        std::mem::forget(running.take());
-    }
+    std::mem::forget(lock().take());
     super::eager::after_fork();
 }
 
 /// Sends a command and waits for the answer without the GIL, which the thread needs for it.
-fn ask(py: Python<'_>, commands: &Sender<Command>, command: fn(Sender<Report>) -> Command) -> Option<Report> {
+fn ask(py: Python<'_>, commands: Sender<Command>, command: fn(Sender<Report>) -> Command) -> Option<Report> {
     let (sender, answer) = mpsc::channel();
     py.detach(move || commands.send(command(sender)).ok().and_then(|()| answer.recv().ok()))
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Option<Running>> {
+fn lock() -> std::sync::MutexGuard<'static, Option<Owned>> {
     // The holders only assign whole values.
-    RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    SESSION.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The background thread.
-fn run(mut driver: Driver, policy: Policy, inbox: Receiver<Command>) {
+/// The background thread. Returns its state when it is to be parked.
+fn run(mut state: Box<State>, inbox: &Receiver<Command>) -> Option<Box<State>> {
     block_signals();
-    let mut sampler = match Sampler::attach() {
-        Ok(sampler) => Some(sampler),
-        Err(reason) => {
-            driver.trouble = Some(format!("the sampler cannot read this process: {reason}"));
-            None
+    if state.sampler.is_none() {
+        match Sampler::attach() {
+            Ok(sampler) => state.sampler = Some(sampler),
+            Err(reason) => {
+                state.driver.trouble = Some(format!("the sampler cannot read this process: {reason}"));
+            }
         }
-    };
-    let (mut samples, mut since, mut total) = (Samples::default(), Instant::now(), 0u64);
-    let mut wait = policy.interval;
-    let started = Instant::now();
+    }
+    let (mut since, mut wait) = (Instant::now(), state.policy.interval);
     loop {
-        let command = match &sampler {
+        let command = match &state.sampler {
             Some(_) => inbox.recv_timeout(wait),
             None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match command {
             Ok(Command::Report(answer)) => {
                 // The asker may have been interrupted; nobody misses the answer then.
-                let _ = answer.send(report(&mut driver, started, total));
+                let _ = answer.send(report(&mut state));
                 continue;
             }
             Ok(Command::Stop(answer)) => {
-                Python::try_attach(|py| driver.finish(py));
-                let _ = answer.send(report(&mut driver, started, total));
-                return;
+                Python::try_attach(|py| state.driver.finish(py));
+                let last = report(&mut state);
+                // References are given back while there is an interpreter to take them: a program's objects
+                // must be finalised when it ends, not kept by us.
+                Python::try_attach(move |_| drop(state));
+                let _ = answer.send(last);
+                return None;
             }
+            Ok(Command::Pause) => return Some(state),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return None,
         }
-        if let Some(sampler) = &mut sampler {
-            wait = sampler.sample(&mut samples, policy.interval);
-            total += 1;
+        let State { driver, policy, sampler, samples, total, .. } = &mut *state;
+        if let Some(sampler) = sampler {
+            wait = sampler.sample(samples, policy.interval);
+            *total += 1;
         }
-        if since.elapsed() >= policy.window && samples.ticks >= LEAST_TICKS.min(enough(&policy)) {
+        if since.elapsed() >= policy.window && samples.ticks >= LEAST_TICKS.min(enough(policy)) {
             let seconds = since.elapsed().as_secs_f64();
             since = Instant::now();
-            let window = std::mem::take(&mut samples);
+            let window = std::mem::take(samples);
             if driver.needs_python(&window) {
                 Python::try_attach(|py| driver.window(py, &window, seconds));
             }
@@ -179,9 +272,14 @@ fn enough(policy: &Policy) -> u32 {
     (0.75 * policy.window.as_secs_f64() / policy.interval.as_secs_f64().max(1e-6)) as u32
 }
 
-fn report(driver: &mut Driver, started: Instant, samples: u64) -> Report {
-    let rows = Python::try_attach(|py| driver.rows(py)).unwrap_or_default();
-    Report { rows, seconds: started.elapsed().as_secs_f64(), samples, trouble: driver.trouble.clone() }
+fn report(state: &mut State) -> Report {
+    let rows = Python::try_attach(|py| state.driver.rows(py)).unwrap_or_default();
+    Report {
+        rows,
+        seconds: state.started.elapsed().as_secs_f64(),
+        samples: state.total,
+        trouble: state.driver.trouble.clone(),
+    }
 }
 
 /// Signals go to Python's own threads: one taken here would not interrupt their system calls.
@@ -212,5 +310,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>, engine: Arc<dyn Engine>) ->
     module.add_function(wrap_pyfunction!(session_start, module)?)?;
     module.add_function(wrap_pyfunction!(session_report, module)?)?;
     module.add_function(wrap_pyfunction!(session_stop, module)?)?;
+    module.add_function(wrap_pyfunction!(session_pause, module)?)?;
+    module.add_function(wrap_pyfunction!(session_resume_soon, module)?)?;
     module.add_function(wrap_pyfunction!(session_after_fork, module)?)
 }

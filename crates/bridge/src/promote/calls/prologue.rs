@@ -142,7 +142,7 @@ fn copy_with_call<'py>(code: &Bound<'py, PyAny>, callable: Bound<'py, PyAny>) ->
     }
     prologue.emit(ops, ops.call, 0);
     prologue.emit(ops, ops.pop_top, 0);
-    let length = prologue.len();
+    let length = prologue.n_units();
     let lines = code.getattr("co_linetable")?.cast_into::<PyBytes>()?;
     let changes = PyDict::new(py);
     changes.set_item("co_code", PyBytes::new(py, &[&prologue.bytes, &shape.bytecode[..]].concat()))?;

@@ -75,10 +75,27 @@ def child(name, mode):
 
 def run(name, mode):
     """Outcomes of one test module by test, or one entry that says how the process ended."""
-    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", str(HERE / "cpython_suite.py"), "--child", name, mode]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-W",
+        "ignore",
+        str(HERE / "cpython_suite.py"),
+        "--child",
+        name,
+        mode,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=TIMEOUT, errors="replace", stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                capture_output=True,
+                timeout=TIMEOUT,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             return {"(process)": ["TIMEOUT", ""]}
     for line in done.stdout.splitlines():
@@ -90,8 +107,12 @@ def run(name, mode):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tests", nargs="*")
-    parser.add_argument("--loops", action="store_true", help="every back edge enters and leaves too (3.12 and later)")
-    parser.add_argument("--from-start", action="store_true", help="run the original from its start, not by leaving")
+    parser.add_argument(
+        "--loops", action="store_true", help="every back edge enters and leaves too (3.12 and later)"
+    )
+    parser.add_argument(
+        "--from-start", action="store_true", help="run the original from its start, not by leaving"
+    )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -106,14 +127,18 @@ def main():
         if importlib.util.find_spec(f"test.{name}") is None:
             continue
         plain, promoted = run(name, "plain"), run(name, mode)
-        differing = [k for k in plain.keys() | promoted.keys() if plain.get(k, [None])[0] != promoted.get(k, [None])[0]]
+        differing = [
+            k for k in plain.keys() | promoted.keys() if plain.get(k, [None])[0] != promoted.get(k, [None])[0]
+        ]
         print(f"{name}: {len(plain)} tests, {len(differing)} differ", flush=True)
         for key in sorted(differing):
             reason = next((r for v, part, r in EXPECTED if part in key and version in v), None)
             unexpected += reason is None
             detail = (promoted.get(key) or plain.get(key))[1]
-            print(f"  {key}: {plain.get(key, ['absent'])[0]} -> {promoted.get(key, ['absent'])[0]}"
-                  + (f" (expected: {reason})" if reason else ""))
+            print(
+                f"  {key}: {plain.get(key, ['absent'])[0]} -> {promoted.get(key, ['absent'])[0]}"
+                + (f" (expected: {reason})" if reason else "")
+            )
             if reason is None:
                 print("    " + detail.replace("\n", "\n    "))
     print("unexpected differences:", unexpected)

@@ -44,7 +44,11 @@ def depths(code):
         if jumps:
             work.append((at.argval, depth + dis.stack_effect(at.opcode, argument, jump=True)))
         if not (at.opname.startswith("JUMP_") and "_IF_" not in at.opname):
-            step = dis.stack_effect(at.opcode, argument, jump=False) if jumps else dis.stack_effect(at.opcode, argument)
+            step = (
+                dis.stack_effect(at.opcode, argument, jump=False)
+                if jumps
+                else dis.stack_effect(at.opcode, argument)
+            )
             if offset in following:
                 work.append((following[offset].offset, depth + step))
     return found

@@ -9,7 +9,14 @@ from overdrive import _core
 
 from . import harness, subjects
 
-NAMES = tuple(subject.__name__ for subject in subjects.SUBJECTS) + ("helper", "plus", "noisy", "inner", "bump", "generate")
+NAMES = tuple(subject.__name__ for subject in subjects.SUBJECTS) + (
+    "helper",
+    "plus",
+    "noisy",
+    "inner",
+    "bump",
+    "generate",
+)
 
 
 # Instructions that run user code: only there can native code have an exception to hand over. (One that merely

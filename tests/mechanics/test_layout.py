@@ -34,7 +34,11 @@ STRUCTS = {
 }
 NEW = sys.version_info >= (3, 12)
 if NEW:
-    STRUCTS |= {"range_iter": "_PyRangeIterObject", "list_iter": "_PyListIterObject", "tuple_iter": "_PyTupleIterObject"}
+    STRUCTS |= {
+        "range_iter": "_PyRangeIterObject",
+        "list_iter": "_PyListIterObject",
+        "tuple_iter": "_PyTupleIterObject",
+    }
 PREFIXES = {
     "code": ["co_", "_co_"],
     "thread": ["", "c_"],
@@ -101,7 +105,11 @@ def member(module, name):
     field = FIELDS.get((module, name))
     if field is None:
         prefix = PREFIXES.get(module, [""])
-        special = {("code", "FIRSTTRACEABLE"): "_co_", ("code", "MONITORING"): "_co_", ("code", "LOCALSPLUSKINDS"): "co_"}
+        special = {
+            ("code", "FIRSTTRACEABLE"): "_co_",
+            ("code", "MONITORING"): "_co_",
+            ("code", "LOCALSPLUSKINDS"): "co_",
+        }
         chosen = special.get((module, name), prefix[0])
         if module == "frame":
             chosen = "f_" if name in ("GLOBALS", "BUILTINS", "LOCALS") else ""
@@ -121,13 +129,13 @@ def test_tables_are_those_of_the_headers(tmp_path):
     headers = ["frame", "code", "interp", "dict", "runtime", "list", "tuple"] + (["range"] if NEW else [])
     lines = ["#define Py_BUILD_CORE 1", "#include <Python.h>", "#include <stddef.h>"]
     lines += [f'#include "internal/pycore_{h}.h"' for h in headers]
-    lines += [
-        f'_Static_assert({member(m, n)} == {v}, "{m}::{n}");' for m, n, v in entries
-    ]
+    lines += [f'_Static_assert({member(m, n)} == {v}, "{m}::{n}");' for m, n, v in entries]
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\nint main(void) { return 0; }\n")
     done = subprocess.run(
-        [compiler, f"-I{include}", f"-I{include / 'internal'}", "-fsyntax-only", source], capture_output=True, text=True
+        [compiler, f"-I{include}", f"-I{include / 'internal'}", "-fsyntax-only", source],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 

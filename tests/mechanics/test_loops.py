@@ -288,10 +288,10 @@ def test_nothing_leaks():
     def decide(locals_, stack, offset):
         return offset_of(run, "RETURN_VALUE", -1), [_core._NULL] * len(locals_), [Value()], None
 
+    armed = []
     for _ in range(5):
-        armed = []
+        armed.clear()
         run(10)
         _core._disarm_loops(run.__code__)
-    del armed
     gc.collect()
     assert Value.alive == 0

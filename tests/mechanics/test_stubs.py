@@ -27,7 +27,11 @@ MANNERS = [False, True]
 def duplicate(function):
     """The same function, to be changed."""
     twin = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     twin.__kwdefaults__ = copy.copy(function.__kwdefaults__)
     return twin
@@ -44,7 +48,10 @@ def result_of(function):
     try:
         return function(log), log
     except Exception as error:
-        frames = [(f.name, f.lineno, f.end_lineno, f.colno, f.end_colno) for f in traceback.extract_tb(error.__traceback__)]
+        frames = [
+            (f.name, f.lineno, f.end_lineno, f.colno, f.end_colno)
+            for f in traceback.extract_tb(error.__traceback__)
+        ]
         return type(error), str(error), frames[1:], log
 
 

@@ -198,7 +198,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             Ty::I64 | Ty::F64 | Ty::Obj | Ty::Ptr => self.value(v)?,
         };
-        // Volatile: exits hold most of a function's stores, and no pass shall spend time on them (a third of a compile).
+        // Volatile: exits hold most of a function's stores, and no pass shall spend time on them.
         let store = self.b.build_store(slot, word)?;
         store.set_volatile(true).map_err(|e| self.malformed(format!("a spill: {e}")))
     }

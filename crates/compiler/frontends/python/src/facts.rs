@@ -136,11 +136,7 @@ pub enum Entry {
     Call(Vec<Fact>),
     /// In a running frame at a loop head: samples of the fast locals (`None`: unset) and of the evaluation stack
     /// (`None`: a null entry). IR parameters are the locals, then the stack; the frame keeps owning them.
-    Loop {
-        offset: u32,
-        locals: Vec<Option<Fact>>,
-        stack: Vec<Option<Fact>>,
-    },
+    Loop { offset: u32, locals: Vec<Option<Fact>>, stack: Vec<Option<Fact>> },
 }
 
 /// How a source line or instruction runs in compiled code.

@@ -139,7 +139,11 @@ impl Tx<'_> {
     }
 
     fn unpacked(&mut self, v: Value, o: &Obj) -> Val {
-        let own = if o.own == Own::Static && o.ty == ObjTy::Exact(KnownType::Tuple) { Own::Static } else { Own::Fragile };
+        let own = if o.own == Own::Static && o.ty == ObjTy::Exact(KnownType::Tuple) {
+            Own::Static
+        } else {
+            Own::Fragile
+        };
         if o.sample.is_none() {
             return Val::Obj(Obj::new(v, own, ObjTy::Any));
         }
@@ -165,9 +169,9 @@ impl Tx<'_> {
         match &self.code().consts[k as usize] {
             // Only items that can be made here again: their identity must not matter.
             Const::Tuple(parts)
-                if parts.iter().all(|c| {
-                    matches!(c, Const::None | Const::Bool(_) | Const::Int(_) | Const::Float(_))
-                }) =>
+                if parts
+                    .iter()
+                    .all(|c| matches!(c, Const::None | Const::Bool(_) | Const::Int(_) | Const::Float(_))) =>
             {
                 Some(parts.len())
             }

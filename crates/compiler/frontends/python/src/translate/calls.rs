@@ -191,8 +191,7 @@ impl Tx<'_> {
                     Val::Obj(o) => o.known.as_ref().map(|k| k.meaning),
                     _ => None,
                 };
-                [known(outer.0), known(outer.1)]
-                    .contains(&Some(Meaning::Builtin(Builtin::Enumerate)))
+                [known(outer.0), known(outer.1)].contains(&Some(Meaning::Builtin(Builtin::Enumerate)))
             }
             _ => false,
         }

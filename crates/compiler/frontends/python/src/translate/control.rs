@@ -135,7 +135,8 @@ impl Tx<'_> {
             return Ok(true);
         }
         let at = if is_header { At::Header } else { At::Merge };
-        let mut shape: Option<Vec<Shape>> = if is_header { self.headers.shapes.get(&target).cloned() } else { None };
+        let mut shape: Option<Vec<Shape>> =
+            if is_header { self.headers.shapes.get(&target).cloned() } else { None };
         for edge in &edges {
             let incoming = self.shapes(target, &edge.state, at);
             shape = Some(match shape {
@@ -217,7 +218,9 @@ impl Tx<'_> {
                 self.drop_val(val);
             }
             (Val::None, Shape::None) => {}
-            (Val::Num(n), Shape::Num { flavour, boxed }) if n.flavour == *flavour => self.coerce_num(n, *boxed, out),
+            (Val::Num(n), Shape::Num { flavour, boxed }) if n.flavour == *flavour => {
+                self.coerce_num(n, *boxed, out)
+            }
             (Val::Tuple(parts), Shape::Tuple(shapes)) | (Val::Zip(parts), Shape::Zip(shapes))
                 if parts.len() == shapes.len() =>
             {
@@ -354,7 +357,8 @@ impl Tx<'_> {
         let same: Vec<bool> = (0..all.len())
             .map(|i| {
                 open.iter().all(|e| {
-                    let v = if i < n_locals { e.state.locals.get(i) } else { e.state.stack.get(i - n_locals) };
+                    let v =
+                        if i < n_locals { e.state.locals.get(i) } else { e.state.stack.get(i - n_locals) };
                     v == Some(&all[i])
                 })
             })
@@ -402,4 +406,3 @@ fn fits(val: &Val, shape: &Shape) -> bool {
         _ => false,
     }
 }
-

@@ -305,12 +305,20 @@ impl<'a> Tx<'a> {
         self.make_exit(ExitKind::Raise, offset, &st, self.idx, "an exception was raised")
     }
 
-    fn make_exit(&mut self, kind: ExitKind, offset: u32, st: &State, shape_at: usize, reason: &str) -> ExitId {
+    fn make_exit(
+        &mut self,
+        kind: ExitKind,
+        offset: u32,
+        st: &State,
+        shape_at: usize,
+        reason: &str,
+    ) -> ExitId {
         let n = self.f.code.localsplus.len();
         let clean = |i: usize| i >= n && !st.dirty.get(i - n).copied().unwrap_or(false);
         let slots = st.locals.iter().enumerate();
         let locals = slots.map(|(i, v)| if clean(i) { Slot::Empty } else { v.slot() }).collect();
-        let mut kinds: Vec<SlotKind> = self.f.stacks.before.get(shape_at).cloned().flatten().unwrap_or_default();
+        let mut kinds: Vec<SlotKind> =
+            self.f.stacks.before.get(shape_at).cloned().flatten().unwrap_or_default();
         kinds.truncate(st.stack.len());
         while kinds.len() < st.stack.len() {
             kinds.push(SlotKind::Value);
@@ -557,7 +565,11 @@ impl<'a> Tx<'a> {
                 let (fresh, old, done) = (self.ir.add_block(), self.ir.add_block(), self.ir.add_block());
                 let result = self.ir.add_param(done, Ty::Obj);
                 let is_null = self.emit(Inst::IsNull(b.v));
-                self.terminate(Terminator::Branch { cond: is_null, then: (fresh, vec![]), els: (old, vec![]) });
+                self.terminate(Terminator::Branch {
+                    cond: is_null,
+                    then: (fresh, vec![]),
+                    els: (old, vec![]),
+                });
                 self.cur = Some(fresh);
                 let made = self.box_fresh(n.flavour, n.v);
                 self.terminate(Terminator::Jump(done, vec![made]));

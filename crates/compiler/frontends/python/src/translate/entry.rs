@@ -78,7 +78,9 @@ impl Tx<'_> {
         stack: &[Option<Fact>],
         params: &[Value],
     ) -> Step<usize> {
-        let Some(at) = self.f.instr_at(offset) else { return Err(self.refused("no instruction at the loop's head")) };
+        let Some(at) = self.f.instr_at(offset) else {
+            return Err(self.refused("no instruction at the loop's head"));
+        };
         let block = self.f.cfg.block_of[at];
         if self.f.cfg.blocks[block].first != at {
             return Err(self.refused("the loop's head is inside a block"));
@@ -157,7 +159,8 @@ impl Tx<'_> {
 
     /// The iterator of a running loop, if nobody else can hold it.
     fn running_iterator(&mut self, o: &Obj, exit: ExitId) -> Option<Val> {
-        let ObjTy::Exact(kind @ (KnownType::RangeIter | KnownType::ListIter | KnownType::TupleIter)) = o.ty else {
+        let ObjTy::Exact(kind @ (KnownType::RangeIter | KnownType::ListIter | KnownType::TupleIter)) = o.ty
+        else {
             return None;
         };
         let unique = self.call(TableEntry::IsUnique, vec![o.v]);

@@ -157,7 +157,8 @@ impl Tx<'_> {
     pub(crate) fn with_globals(&mut self, mut edge: Edge, shape: &[Shape]) -> Edge {
         let n = self.f.code.localsplus.len();
         let missing = |k: &usize| {
-            matches!(shape.get(n + k), Some(Shape::Num { .. })) && matches!(edge.state.locals.get(n + k), Some(Val::Unset))
+            matches!(shape.get(n + k), Some(Shape::Num { .. }))
+                && matches!(edge.state.locals.get(n + k), Some(Val::Unset))
         };
         let missing: Vec<usize> = (0..self.cached.len()).filter(missing).collect();
         if missing.is_empty() {

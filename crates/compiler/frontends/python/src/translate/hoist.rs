@@ -72,7 +72,9 @@ impl Tx<'_> {
         }
         let epoch = self.st.epoch;
         for i in 0..self.st.locals.len() {
-            let Val::Obj(o @ Obj { ty: ObjTy::Array { dtype, ndim, checked }, .. }) = self.st.locals[i].clone() else {
+            let Val::Obj(o @ Obj { ty: ObjTy::Array { dtype, ndim, checked }, .. }) =
+                self.st.locals[i].clone()
+            else {
                 continue;
             };
             let writable = self.headers.written.contains(&(target, i));
@@ -102,7 +104,8 @@ impl Tx<'_> {
             }
             let Some(fact) = self.oracle.global(name.0) else { continue };
             keys.insert(FactKey::Global(name.0));
-            let is_module = matches!(fact.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module);
+            let is_module =
+                matches!(fact.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module);
             if let Some(next) = self.f.instrs.get(i + 1)
                 && let Op::LoadAttr(attr) | Op::LoadMethod(attr) = next.op
                 && is_module
@@ -197,7 +200,9 @@ impl Tx<'_> {
             .iter()
             .chain(&self.st.stack)
             .filter_map(|v| match v {
-                Val::Obj(o) if checked_of(Some(v)).is_some_and(|c| c.epoch == epoch) => Some((o.v, o.ty.clone())),
+                Val::Obj(o) if checked_of(Some(v)).is_some_and(|c| c.epoch == epoch) => {
+                    Some((o.v, o.ty.clone()))
+                }
                 _ => None,
             })
             .collect();

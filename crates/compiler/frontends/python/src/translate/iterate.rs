@@ -56,11 +56,16 @@ impl Tx<'_> {
             Val::Range { start, stop, step, step_const } => {
                 Some(Val::RangeIter { next: *start, stop: *stop, step: *step, step_const: *step_const })
             }
-            Val::RangeIter { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) => Some(val.clone()),
+            Val::RangeIter { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) => {
+                Some(val.clone())
+            }
             Val::Obj(o) => {
                 let fits = match o.ty {
                     ObjTy::Exact(k) => {
-                        matches!(k, KnownType::List | KnownType::Tuple | KnownType::Bytes | KnownType::ByteArray)
+                        matches!(
+                            k,
+                            KnownType::List | KnownType::Tuple | KnownType::Bytes | KnownType::ByteArray
+                        )
                     }
                     ObjTy::Array { ndim, .. } => ndim == 1,
                     ObjTy::Any => false,
@@ -83,7 +88,10 @@ impl Tx<'_> {
     pub(crate) fn for_iter(&mut self, end: u32) -> Step {
         let end = self.block_at(end);
         let next = self.f.cfg.block_of[self.idx] + 1;
-        if matches!(self.peek(0), Val::Obj(_) | Val::Num(_) | Val::None | Val::Either { .. } | Val::Tuple(_) | Val::Unset) {
+        if matches!(
+            self.peek(0),
+            Val::Obj(_) | Val::Num(_) | Val::None | Val::Either { .. } | Val::Tuple(_) | Val::Unset
+        ) {
             return self.for_iter_object(end, next);
         }
         let iter = self.peek(0).clone();

@@ -53,15 +53,22 @@ type Step<T = ()> = Result<T, Stop>;
 ///
 /// # Errors
 /// `Refusal` when nothing of the function is worth compiling or it must see its own frame: it then stays interpreted.
-pub fn translate(code: &Arc<CodeObject>, entry: &Entry, oracle: &mut dyn Oracle) -> Result<Translation, Refusal> {
+pub fn translate(
+    code: &Arc<CodeObject>,
+    entry: &Entry,
+    oracle: &mut dyn Oracle,
+) -> Result<Translation, Refusal> {
     let refuse = |why: &str| Refusal { line: Some(code.first_line), why: why.to_owned() };
     if code.is_generator() {
         return Err(refuse("generators and coroutines run in CPython"));
     }
     if !code.is_function() && !(code.name == "<module>" && matches!(entry, Entry::Loop { .. })) {
-        return Err(refuse("class bodies and module code run in CPython (loops of a module are entered while they run)"));
+        return Err(refuse(
+            "class bodies and module code run in CPython (loops of a module are entered while they run)",
+        ));
     }
-    let function = Function::analyse(Arc::clone(code)).map_err(|e| refuse(&format!("unreadable bytecode: {e}")))?;
+    let function =
+        Function::analyse(Arc::clone(code)).map_err(|e| refuse(&format!("unreadable bytecode: {e}")))?;
     if function.instrs.len() > MAX_INSTRS {
         return Err(refuse("the function is too long to be compiled"));
     }
@@ -113,7 +120,12 @@ impl Tx<'_> {
         let mut notes: Vec<Note> = Vec::new();
         for (idx, (status, why)) in &self.remarks {
             let i = &self.f.instrs[*idx];
-            notes.push(Note { offset: i.op_offset, line: i.position.line, status: *status, why: why.clone() });
+            notes.push(Note {
+                offset: i.op_offset,
+                line: i.position.line,
+                status: *status,
+                why: why.clone(),
+            });
         }
         let mut types: Vec<(String, String)> = self.local_types.into_iter().collect();
         types.sort();

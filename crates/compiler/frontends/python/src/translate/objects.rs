@@ -85,7 +85,13 @@ impl Tx<'_> {
     }
 
     /// Guards that an object is of a type and gives it as such.
-    pub(crate) fn narrow(&mut self, o: &Obj, seen: &Seen, exit: ExitId, sample: Option<FactId>) -> Option<Val> {
+    pub(crate) fn narrow(
+        &mut self,
+        o: &Obj,
+        seen: &Seen,
+        exit: ExitId,
+        sample: Option<FactId>,
+    ) -> Option<Val> {
         match seen {
             Seen::Exact(KnownType::NoneType) => {
                 let none = self.none();
@@ -109,7 +115,11 @@ impl Tx<'_> {
                 let is = self.emit(Inst::ArrayIs { array: o.v, dtype: *dtype, ndim: *ndim, writable: false });
                 self.emit0(Inst::Guard(is, exit));
                 let checked = Some(Checked { epoch: self.st.epoch, writable: false });
-                Some(Val::Obj(Obj { ty: ObjTy::Array { dtype: *dtype, ndim: *ndim, checked }, sample, ..o.clone() }))
+                Some(Val::Obj(Obj {
+                    ty: ObjTy::Array { dtype: *dtype, ndim: *ndim, checked },
+                    sample,
+                    ..o.clone()
+                }))
             }
             Seen::Other(_) => None,
         }
@@ -152,9 +162,14 @@ impl Tx<'_> {
             return Some(o.clone());
         }
         let is = self.emit(Inst::ArrayIs { array: o.v, dtype, ndim, writable });
-        let reason = if writable { "the array cannot be written or changed its layout" } else { "the array changed its layout" };
+        let reason = if writable {
+            "the array cannot be written or changed its layout"
+        } else {
+            "the array changed its layout"
+        };
         self.guard(is, reason);
-        let fresh = Obj { ty: ObjTy::Array { dtype, ndim, checked: Some(Checked { epoch, writable }) }, ..o.clone() };
+        let fresh =
+            Obj { ty: ObjTy::Array { dtype, ndim, checked: Some(Checked { epoch, writable }) }, ..o.clone() };
         // Every place that holds this very reference profits.
         for val in self.st.locals.iter_mut().chain(self.st.stack.iter_mut()) {
             if let Val::Obj(x) = val
@@ -175,7 +190,9 @@ impl Tx<'_> {
     /// The value of an attribute of a known module, guarded.
     fn module_attr(&mut self, o: &Obj, name: NameIdx) -> Option<Obj> {
         let module = o.known.as_ref()?;
-        if !matches!(module.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module) || self.blocked() {
+        if !matches!(module.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module)
+            || self.blocked()
+        {
             return None;
         }
         let fact = self.oracle.attr(module.id, name.0)?;

@@ -88,7 +88,9 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
         Val::None => Shape::None,
         Val::Num(n) => Shape::Num { flavour: n.flavour, boxed: n.boxed.map(|b| hold(b.own)) },
         Val::Obj(o) => Shape::Obj(obj(o)),
-        Val::Either { a, b, .. } => Shape::Either(Box::new(shape_of(a, true, at)), Box::new(shape_of(b, true, at))),
+        Val::Either { a, b, .. } => {
+            Shape::Either(Box::new(shape_of(a, true, at)), Box::new(shape_of(b, true, at)))
+        }
         Val::Tuple(parts) => Shape::Tuple(parts.iter().map(|p| shape_of(p, true, at)).collect()),
         Val::Range { step_const, .. } | Val::RangeIter { step_const, .. } => {
             Shape::RangeIter { step_const: *step_const }
@@ -101,7 +103,14 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
 
 /// An object of which nothing is known.
 fn any(maybe_null: bool) -> Shape {
-    Shape::Obj(ObjShape { hold: Hold::Owned, ty: ObjTy::Any, maybe_null, known: None, sample: None, konst: None })
+    Shape::Obj(ObjShape {
+        hold: Hold::Owned,
+        ty: ObjTy::Any,
+        maybe_null,
+        known: None,
+        sample: None,
+        konst: None,
+    })
 }
 
 fn join_obj(a: &ObjShape, b: &ObjShape) -> ObjShape {
@@ -139,17 +148,19 @@ pub(crate) fn join(a: &Shape, b: &Shape) -> Option<Shape> {
             let (first, second) = if f < g { (a, b) } else { (b, a) };
             Shape::Either(Box::new(first.clone()), Box::new(second.clone()))
         }
-        (Shape::Num { .. }, Shape::None | Shape::Unset) => Shape::Either(Box::new(a.clone()), Box::new(b.clone())),
-        (Shape::None | Shape::Unset, Shape::Num { .. }) => Shape::Either(Box::new(b.clone()), Box::new(a.clone())),
+        (Shape::Num { .. }, Shape::None | Shape::Unset) => {
+            Shape::Either(Box::new(a.clone()), Box::new(b.clone()))
+        }
+        (Shape::None | Shape::Unset, Shape::Num { .. }) => {
+            Shape::Either(Box::new(b.clone()), Box::new(a.clone()))
+        }
         (Shape::None, Shape::Unset) | (Shape::Unset, Shape::None) => {
             Shape::Either(Box::new(Shape::None), Box::new(Shape::Unset))
         }
-        (Shape::Either(x, y), Shape::Either(p, q)) => {
-            match (side(x, p), side(y, q)) {
-                (Some(l), Some(r)) => Shape::Either(Box::new(l), Box::new(r)),
-                _ => any(has_unset(a) || has_unset(b)),
-            }
-        }
+        (Shape::Either(x, y), Shape::Either(p, q)) => match (side(x, p), side(y, q)) {
+            (Some(l), Some(r)) => Shape::Either(Box::new(l), Box::new(r)),
+            _ => any(has_unset(a) || has_unset(b)),
+        },
         (Shape::Either(x, y), other) | (other, Shape::Either(x, y)) => {
             if let Some(l) = side(x, other) {
                 Shape::Either(Box::new(l), y.clone())
@@ -253,7 +264,9 @@ pub(crate) fn from_params(shape: &Shape, params: &mut dyn Iterator<Item = Value>
             let a = Box::new(from_params(a, params)?);
             Val::Either { tag, a, b: Box::new(from_params(b, params)?) }
         }
-        Shape::Tuple(parts) => Val::Tuple(parts.iter().map(|p| from_params(p, params)).collect::<Option<_>>()?),
+        Shape::Tuple(parts) => {
+            Val::Tuple(parts.iter().map(|p| from_params(p, params)).collect::<Option<_>>()?)
+        }
         Shape::Zip(parts) => Val::Zip(parts.iter().map(|p| from_params(p, params)).collect::<Option<_>>()?),
         Shape::RangeIter { step_const } => Val::RangeIter {
             next: params.next()?,

@@ -291,8 +291,7 @@ impl Tx<'_> {
 
     fn copy(&mut self, n: usize) {
         let is_tuple = matches!(self.peek(n - 1), Val::Tuple(_));
-        let below_is_array =
-            matches!(self.peek(n), Val::Obj(Obj { ty: ObjTy::Array { .. }, .. }));
+        let below_is_array = matches!(self.peek(n), Val::Obj(Obj { ty: ObjTy::Array { .. }, .. }));
         if is_tuple && !below_is_array {
             // Two users of one tuple object.
             let len = self.st.stack.len();

@@ -132,7 +132,9 @@ impl Tx<'_> {
             _ => None,
         };
         match key {
-            Val::Tuple(parts) if parts.len() == usize::from(ndim) => parts.iter().map(|p| one(self, p)).collect(),
+            Val::Tuple(parts) if parts.len() == usize::from(ndim) => {
+                parts.iter().map(|p| one(self, p)).collect()
+            }
             Val::Obj(Obj { konst: Some(k), .. }) => match &self.code().consts[*k as usize] {
                 Const::Tuple(parts) if parts.len() == usize::from(ndim) => parts
                     .iter()
@@ -200,7 +202,9 @@ impl Tx<'_> {
                 true
             }
             ObjTy::Exact(KnownType::ByteArray) => {
-                let Val::Num(n @ Num { flavour: Flavour::Int | Flavour::Bool, .. }) = value else { return false };
+                let Val::Num(n @ Num { flavour: Flavour::Int | Flavour::Bool, .. }) = value else {
+                    return false;
+                };
                 let (Some(i), Some(v)) = (self.int_key(key), self.as_int(*n)) else { return false };
                 let Some(len) = self.len_field(o) else { return false };
                 let i = self.index_in(i, len);
@@ -292,7 +296,17 @@ impl Tx<'_> {
 
     /// The number in the machine form that the element type stores; leaves where NumPy would warn or raise.
     fn convert(&mut self, dtype: DType, n: Num) -> Option<Value> {
-        let integer = |f| matches!(f, Flavour::Int | Flavour::Bool | Flavour::NpI64 | Flavour::NpI32 | Flavour::NpU8 | Flavour::NpBool);
+        let integer = |f| {
+            matches!(
+                f,
+                Flavour::Int
+                    | Flavour::Bool
+                    | Flavour::NpI64
+                    | Flavour::NpI32
+                    | Flavour::NpU8
+                    | Flavour::NpBool
+            )
+        };
         Some(match dtype {
             DType::F64 => self.as_float(n)?,
             DType::F32 if n.flavour == Flavour::NpF32 => n.v,
@@ -325,7 +339,8 @@ impl Tx<'_> {
     pub(crate) fn truncated(&mut self, n: Num) -> Option<Value> {
         let x = self.as_float(n)?;
         let t = self.emit(Inst::FloatUnary(FloatUnary::Trunc, x));
-        let (low, high) = (self.fconst(-9_223_372_036_854_775_808.0), self.fconst(9_223_372_036_854_775_808.0));
+        let (low, high) =
+            (self.fconst(-9_223_372_036_854_775_808.0), self.fconst(9_223_372_036_854_775_808.0));
         let (a, b) = (self.emit(Inst::FCmp(Cmp::Ge, t, low)), self.emit(Inst::FCmp(Cmp::Lt, t, high)));
         let ok = self.both(a, b);
         self.guard(ok, "float outside 64-bit ints");

@@ -28,7 +28,11 @@ pub(crate) enum ObjTy {
     Any,
     Exact(KnownType),
     /// Once an array of this element type and rank; `checked` names the epoch in which that still holds.
-    Array { dtype: DType, ndim: u8, checked: Option<Checked> },
+    Array {
+        dtype: DType,
+        ndim: u8,
+        checked: Option<Checked>,
+    },
 }
 
 /// An array guard that was passed.
@@ -91,14 +95,34 @@ pub(crate) enum Val {
     Obj(Obj),
     /// One of two, by a flag (`a` when true). Alternatives are `Unset`, `None` or numbers; the boxes of the one that is
     /// not there are null.
-    Either { tag: Value, a: Box<Val>, b: Box<Val> },
+    Either {
+        tag: Value,
+        a: Box<Val>,
+        b: Box<Val>,
+    },
     Tuple(Vec<Val>),
     /// The result of `range(…)` on its way to `iter`.
-    Range { start: Value, stop: Value, step: Value, step_const: Option<i64> },
-    RangeIter { next: Value, stop: Value, step: Value, step_const: Option<i64> },
+    Range {
+        start: Value,
+        stop: Value,
+        step: Value,
+        step_const: Option<i64>,
+    },
+    RangeIter {
+        next: Value,
+        stop: Value,
+        step: Value,
+        step_const: Option<i64>,
+    },
     /// Over a list, tuple, bytes, bytearray or array.
-    SeqIter { seq: Box<Obj>, pos: Value },
-    Enumerate { count: Value, iter: Box<Val> },
+    SeqIter {
+        seq: Box<Obj>,
+        pos: Value,
+    },
+    Enumerate {
+        count: Value,
+        iter: Box<Val>,
+    },
     Zip(Vec<Val>),
 }
 
@@ -139,7 +163,9 @@ impl Val {
             Val::None => "None".into(),
             Val::Num(n) => n.flavour.name().into(),
             Val::Obj(Obj { ty: ObjTy::Exact(k), .. }) => k.name().into(),
-            Val::Obj(Obj { ty: ObjTy::Array { dtype, ndim, .. }, .. }) => format!("ndarray[{}, {ndim}d]", dtype.name()),
+            Val::Obj(Obj { ty: ObjTy::Array { dtype, ndim, .. }, .. }) => {
+                format!("ndarray[{}, {ndim}d]", dtype.name())
+            }
             Val::Obj(_) => "object".into(),
             Val::Either { a, b, .. } => format!("{} or {}", a.describe(), b.describe()),
             Val::Tuple(parts) => {
@@ -161,7 +187,9 @@ impl Val {
                 Slot::Number { flavour: n.flavour, value: n.v, boxed }
             }
             Val::Obj(o) => Slot::Obj(o.v, exit_own(o.own)),
-            Val::Either { tag, a, b } => Slot::Either { cond: *tag, then: Box::new(a.slot()), els: Box::new(b.slot()) },
+            Val::Either { tag, a, b } => {
+                Slot::Either { cond: *tag, then: Box::new(a.slot()), els: Box::new(b.slot()) }
+            }
             Val::Tuple(parts) => Slot::Tuple(parts.iter().map(Val::slot).collect()),
             // Consumed by the instruction that follows its making: no exit lies between.
             Val::Range { start, stop, step, .. } | Val::RangeIter { next: start, stop, step, .. } => {

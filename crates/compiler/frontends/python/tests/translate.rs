@@ -78,10 +78,10 @@ impl Oracle for Guesses {
         if let Some(b) = builtin {
             fact.seen = Seen::Other("builtin".into());
             fact.meaning = Meaning::Builtin(b);
-        } else if text == "math" || self.hash(name) % 5 == 0 {
+        } else if text == "math" || self.hash(name).is_multiple_of(5) {
             fact.seen = Seen::Other("module".into());
             fact.meaning = Meaning::MathModule;
-        } else if self.hash(name) % 3 == 0 {
+        } else if self.hash(name).is_multiple_of(3) {
             return None;
         }
         Some(fact)
@@ -89,8 +89,13 @@ impl Oracle for Guesses {
 
     fn attr(&mut self, base: FactId, name: u32) -> Option<Fact> {
         let h = self.hash((base, name));
-        let meaning = if h % 2 == 0 { Meaning::Math(MathFn::Exp) } else { Meaning::Math(MathFn::Sqrt) };
-        (h % 5 != 0).then(|| Fact { id: FactId(h as u32), seen: Seen::Other("function".into()), meaning })
+        let meaning =
+            if h.is_multiple_of(2) { Meaning::Math(MathFn::Exp) } else { Meaning::Math(MathFn::Sqrt) };
+        (!h.is_multiple_of(5)).then(|| Fact {
+            id: FactId(h as u32),
+            seen: Seen::Other("function".into()),
+            meaning,
+        })
     }
 
     fn type_attr(&mut self, ty: KnownType, name: u32) -> Option<Fact> {
@@ -100,7 +105,7 @@ impl Oracle for Guesses {
     }
 
     fn item(&mut self, container: FactId) -> Option<Fact> {
-        (self.hash(container) % 4 != 0).then(|| self.fact(("item", container)))
+        (!self.hash(container).is_multiple_of(4)).then(|| self.fact(("item", container)))
     }
 
     fn observed(&self, offset: u32) -> Observed {
@@ -112,7 +117,7 @@ impl Oracle for Guesses {
     }
 
     fn blocked(&self, offset: u32) -> bool {
-        self.hash(("blocked", offset)) % 11 == 0
+        self.hash(("blocked", offset)).is_multiple_of(11)
     }
 }
 

@@ -81,7 +81,7 @@ impl Tx<'_> {
             Flavour::NpF32 => Some(self.emit(Inst::F32ToF64(n.v))),
             _ => {
                 let i = self.as_int(n)?;
-                Some(self.to_float(i))
+                Some(self.float_of(i))
             }
         }
     }
@@ -201,7 +201,7 @@ impl Tx<'_> {
         let result = self.ir.add_param(done, overdrive_base::flavour::Ty::F64);
         self.terminate(Terminator::Branch { cond: quick, then: (fast, vec![]), els: (slow, vec![]) });
         self.cur = Some(fast);
-        let (p, q) = (self.to_float(x), self.to_float(y));
+        let (p, q) = (self.float_of(x), self.float_of(y));
         let v = self.float_op(FloatOp::Div, p, q);
         self.terminate(Terminator::Jump(done, vec![v]));
         self.cur = Some(slow);

@@ -81,7 +81,7 @@ impl Tx<'_> {
         let small = matches!(i.flavour, Flavour::Bool | Flavour::NpBool | Flavour::NpU8 | Flavour::NpI32)
             || self.const_of(int).is_some_and(|n| (-EXACT..=EXACT).contains(&n));
         if small {
-            let f = self.to_float(int);
+            let f = self.float_of(int);
             return Some(self.emit(Inst::FCmp(cmp, f, x.v)));
         }
         if i.flavour.is_numpy() || x.flavour.is_numpy() {

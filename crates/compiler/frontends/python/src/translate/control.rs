@@ -265,7 +265,7 @@ impl Tx<'_> {
                 out.push(v);
             }
             (val, Shape::Obj(s)) => {
-                let o = self.to_obj(val);
+                let o = self.as_obj(val);
                 self.hold(o.v, o.own, s.hold);
                 out.push(o.v);
             }

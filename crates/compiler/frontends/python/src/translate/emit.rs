@@ -616,7 +616,7 @@ impl<'a> Tx<'a> {
 
     /// The object of any value. The state must not own parts of `val` any more; on failure what it owns would leak only
     /// for virtual tuples, whose parts are put on the stack first.
-    pub(crate) fn to_obj(&mut self, val: Val) -> Obj {
+    pub(crate) fn as_obj(&mut self, val: Val) -> Obj {
         match val {
             Val::Obj(o) => o,
             Val::None => {
@@ -649,7 +649,7 @@ impl<'a> Tx<'a> {
                     let v = if matches!(side, Val::Unset) {
                         self.null()
                     } else {
-                        let o = self.to_obj(side);
+                        let o = self.as_obj(side);
                         self.owned_ref(&o)
                     };
                     self.terminate(Terminator::Jump(done, vec![v]));
@@ -683,10 +683,10 @@ impl<'a> Tx<'a> {
             if let Val::Tuple(parts) = val {
                 // Its parts are owned by the entry: take them out while the tuple is made.
                 self.st.stack[i] = Val::Unset;
-                let o = self.to_obj(Val::Tuple(parts));
+                let o = self.as_obj(Val::Tuple(parts));
                 self.st.stack[i] = Val::Obj(o);
             } else {
-                let o = self.to_obj(val);
+                let o = self.as_obj(val);
                 self.st.stack[i] = Val::Obj(o);
             }
         }

@@ -62,7 +62,8 @@ pub fn translate(
     if code.is_generator() {
         return Err(refuse("generators and coroutines run in CPython"));
     }
-    if !code.is_function() && !(code.name == "<module>" && matches!(entry, Entry::Loop { .. })) {
+    let is_module_loop = code.name == "<module>" && matches!(entry, Entry::Loop { .. });
+    if !code.is_function() && !is_module_loop {
         return Err(refuse(
             "class bodies and module code run in CPython (loops of a module are entered while they run)",
         ));

@@ -84,7 +84,7 @@ impl Tx<'_> {
         let initial = match std::mem::replace(&mut self.st.locals[i], Val::Unset) {
             Val::Unset => self.null(),
             val => {
-                let o = self.to_obj(val);
+                let o = self.as_obj(val);
                 self.push(Val::Obj(o.clone()));
                 o.v
             }

@@ -242,7 +242,7 @@ impl Tx<'_> {
         let zero = self.iconst(0);
         let ok = self.icmp(Cmp::Ne, y, zero);
         self.guard(ok, "division by zero (NumPy warns)");
-        let (p, q) = (self.to_float(x), self.to_float(y));
+        let (p, q) = (self.float_of(x), self.float_of(y));
         let v = self.float_op(FloatOp::Div, p, q);
         Some(Val::num(Flavour::NpF64, v))
     }
@@ -268,6 +268,6 @@ impl Tx<'_> {
             let ok = self.is_exact(v);
             self.guard(ok, "an int beyond 2**53 in a comparison with a float");
         }
-        self.to_float(v)
+        self.float_of(v)
     }
 }

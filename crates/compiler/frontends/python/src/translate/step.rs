@@ -187,7 +187,7 @@ impl Tx<'_> {
     /// A virtual tuple becomes one object when it gets a name: it may be looked at twice.
     fn storable(&mut self, val: Val) -> Val {
         match val {
-            Val::Tuple(_) | Val::RangeIter { .. } | Val::Range { .. } => Val::Obj(self.to_obj(val)),
+            Val::Tuple(_) | Val::RangeIter { .. } | Val::Range { .. } => Val::Obj(self.as_obj(val)),
             val => val,
         }
     }
@@ -296,7 +296,7 @@ impl Tx<'_> {
             // Two users of one tuple object.
             let len = self.st.stack.len();
             let val = std::mem::replace(&mut self.st.stack[len - n], Val::Unset);
-            let o = self.to_obj(val);
+            let o = self.as_obj(val);
             self.st.stack[len - n] = Val::Obj(o);
         }
         let mut val = self.peek(n - 1).clone();
@@ -450,7 +450,7 @@ impl Tx<'_> {
     }
 
     /// Rounds an I64 to F64; exact when it is a constant.
-    pub(crate) fn to_float(&mut self, v: overdrive_ir::entities::Value) -> overdrive_ir::entities::Value {
+    pub(crate) fn float_of(&mut self, v: overdrive_ir::entities::Value) -> overdrive_ir::entities::Value {
         if let Some(n) = self.const_of(v) {
             return self.fconst(n as f64);
         }

@@ -273,9 +273,9 @@ impl Tx<'_> {
         let boxed = match value {
             Val::Tuple(_) => {
                 self.st.stack[len - 3] = Val::Unset;
-                self.to_obj(value)
+                self.as_obj(value)
             }
-            value => self.to_obj(value),
+            value => self.as_obj(value),
         };
         self.st.stack[len - 3] = Val::Obj(boxed.clone());
         if plain {

@@ -140,6 +140,9 @@ def observe(function, arguments, filename="", notes=()):
         except Exception as error:
             outcome.error = (type(error).__name__, error.args, context(error))
             outcome.positions = entries(error, filename)
+            if isinstance(error, UnboundLocalError) and sys.version_info < (3, 12):
+                # 3.11 names the instruction before when its interpreter had joined two into one.
+                outcome.positions = [name for name, *_ in outcome.positions]
             error.__traceback__ = None
             del error
     outcome.warnings = [(w.category.__name__, str(w.message), w.lineno) for w in caught]

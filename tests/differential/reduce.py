@@ -12,6 +12,7 @@ import argparse
 import ast
 import copy
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -63,6 +64,7 @@ def in_child(text, mode, seed, writer, errors):
     faulthandler.enable()
     try:
         found = check(text, (mode,), seed)
+        gc.collect()  # a reference too few shows here
     except (TooSlow, SyntaxError):
         found = []
     except BaseException:
@@ -176,7 +178,9 @@ def main(arguments=None):
         raise SystemExit("no difference in any mode")
     fails = lambda text: probe(text, mode, o.seed)
     small, failure = reduce(text, fails, lambda text: print(text, file=sys.stderr), o.seconds)
-    print(f"# mode {mode}, {failure[0]}\n{small}\n\n{failure[1]}")
+    first = 2 + (PRELUDE.count("\n") if text.startswith(PRELUDE) else 0)
+    numbered = "\n".join(f"{n:4}  {line}" for n, line in enumerate(small.splitlines(), first))
+    print(f"mode {mode}, {failure[0]}\n{numbered}\n\n{failure[1]}")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@
 >>> total(10)
 45
 
-``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says what was
-compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0`` turns
-everything into a no-op.
+``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
+what was compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0``
+turns everything into a no-op.
 """
 
 from __future__ import annotations
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
     from overdrive.session import Session
 
     _F = TypeVar("_F", bound=Callable[..., Any])
-else:
-
-    def overload(fn):
-        """Stand in for `typing.overload`."""
-        return fn
-
 
 __all__ = [
     "Error",
@@ -62,19 +56,23 @@ __all__ = [
 _ON = os.environ.get("OVERDRIVE") != "0"
 
 
-@overload
-def jit(fn: _F, /) -> _F: ...
-@overload
-def jit(
-    fn: None = None,
-    /,
-    *,
-    strict: bool = False,
-    fastmath: bool = False,
-    parallel: bool = False,
-    nogil: bool = False,
-    cache: bool = True,
-) -> Callable[[_F], _F]: ...
+if TYPE_CHECKING:
+
+    @overload
+    def jit(fn: _F, /) -> _F: ...
+    @overload
+    def jit(
+        fn: None = None,
+        /,
+        *,
+        strict: bool = False,
+        fastmath: bool = False,
+        parallel: bool = False,
+        nogil: bool = False,
+        cache: bool = True,
+    ) -> Callable[[_F], _F]: ...
+
+
 def jit(
     fn: Any = None,
     /,
@@ -85,13 +83,14 @@ def jit(
     nogil: bool = False,
     cache: bool = True,
 ) -> Any:
-    """Return a callable that runs ``fn`` natively, compiled at the first call for the argument types it brings.
+    """Return a callable that runs ``fn`` natively.
 
-    It has the signature, name and documentation of ``fn`` and gives its results, exceptions and tracebacks. What
-    cannot be compiled runs in CPython, line by line; ``explain`` tells. Usable with and without arguments.
+    It is compiled at the first call, for the argument types that the call brings. It has the signature, name
+    and documentation of ``fn`` and gives its results, exceptions and tracebacks. What cannot be compiled runs
+    in CPython, line by line; ``explain`` tells. Usable with and without arguments.
 
-    ``strict`` raises `NotCompiledError` instead of leaving any line to CPython. ``fastmath`` lets the compiler
-    reorder floating-point operations: faster, no longer CPython's to the last bit.
+    ``strict`` raises `NotCompiledError` instead of leaving any line to CPython. ``fastmath`` lets the
+    compiler reorder floating-point operations: faster, no longer CPython's to the last bit.
 
     >>> @jit
     ... def square(x):
@@ -135,9 +134,9 @@ def demote(fn: _F, /) -> _F:
 def start(policy: str | Policy = "default", *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> Session:
     """Begin to find hot functions and promote them while the program runs.
 
-    ``policy`` is ``"default"``, ``"eager"``, ``"observe"`` or a `Policy`. ``only`` and ``skip`` name functions or
-    files: ``"Parser.*"``, ``"tools.py"``, ``"tools.py::Parser.run"``. The returned `Session` is a context
-    manager. When promotion runs already (as under ``overdrive run``) the session joins it.
+    ``policy`` is ``"default"``, ``"eager"``, ``"observe"`` or a `Policy`. ``only`` and ``skip`` name
+    functions or files: ``"Parser.*"``, ``"tools.py"``, ``"tools.py::Parser.run"``. The returned `Session`
+    is a context manager. When promotion runs already (as under ``overdrive run``) the session joins it.
 
     >>> with start() as session:
     ...     pass
@@ -163,8 +162,8 @@ def stop() -> Report:
 def explain(target: Any, /) -> Explanation:
     """Say for each line of a function whether it runs natively, through CPython or not compiled, and why.
 
-    ``target`` is a function, a jitted function, a code object, or a path ``"file.py"`` or ``"file.py::name"``;
-    a file is read, not run, so the types of arguments are unknown there.
+    ``target`` is a function, a jitted function, a code object, or a path ``"file.py"`` or
+    ``"file.py::name"``; a file is read, not run, so the types of arguments are unknown there.
 
     >>> explain("nowhere.py::f")
     Traceback (most recent call last):
@@ -187,18 +186,14 @@ def info() -> dict[str, Any]:
     return information.collect(_ON)
 
 
+_LAZY = {"Policy": "policy", "Report": "report", "Session": "session", "Explanation": "explanation"}
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use: a program that only calls a jitted function pays for none of these."""
-    if name == "Policy":
-        from overdrive.policy import Policy as value
-    elif name == "Report":
-        from overdrive.report import Report as value
-    elif name == "Session":
-        from overdrive.session import Session as value
-    elif name == "Explanation":
-        from overdrive.explanation import Explanation as value
-    else:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(__import__(f"{__name__}.{_LAZY[name]}", fromlist=[name]), name)
     globals()[name] = value
     return value
 

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 from overdrive.policy import Policy
 
 __version__: str
-__file__: str
 
 def jit(
     fn: Callable[..., Any], /, *, strict: bool, fastmath: bool, parallel: bool, nogil: bool, cache: bool

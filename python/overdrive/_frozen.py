@@ -1,7 +1,8 @@
 """A small ``dataclass``: immutable records without importing ``dataclasses``.
 
-``dataclasses`` brings ``inspect`` and ``re``. A program under ``overdrive run`` must find the modules that it imports
-itself as ``python`` leaves them, and ``import overdrive`` must be quick; so nothing of that is imported for our records.
+``dataclasses`` brings ``inspect`` and ``re``. A program under ``overdrive run`` must find the modules that
+it imports itself as ``python`` leaves them, and ``import overdrive`` must be quick; so nothing of that is
+imported for our records.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def dataclass(*, frozen: bool, kw_only: bool = False) -> Any:
         def __delattr__(self: Any, name: str) -> None:
             raise AttributeError(f"{cls.__name__} does not change: cannot delete {name!r}")
 
-        cls.__match_args__ = () if kw_only else fields
-        for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
-            setattr(cls, method.__name__, method)
+        methods = (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__)
+        for name, value in [(method.__name__, method) for method in methods]:
+            setattr(cls, name, value)
         return cls
 
     return make

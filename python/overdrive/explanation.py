@@ -65,7 +65,7 @@ def _explainable(target: Any) -> Any:
 
 
 def _codes_of(target: str) -> Iterator[types.CodeType]:
-    """Yield the code objects of ``"file.py::name"``, or all functions and the module's own code of ``"file.py"``."""
+    """Yield the code of ``"file.py::name"``, or of all functions and the module itself of ``"file.py"``."""
     path, _, name = target.partition("::")
     with tokenize.open(path) as file:
         source = file.read()
@@ -111,6 +111,3 @@ def _lay_out(function: dict[str, Any]) -> Iterator[str]:
         yield f"{head}{source:<{sources}}  {why[0]}".rstrip() if why else f"{head}{source}".rstrip()
         for more in why[1:]:
             yield f"{'':{len(head) + sources}}  {more}"
-
-
-

@@ -109,7 +109,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.calls:,}" if row.calls is not None else "-",
         duration(row.before),
         duration(row.after),
-        f"{row.speedup:.1f}×" if row.speedup is not None else "-",
+        f"{row.speedup:.1f}×" if row.speedup is not None else "-",  # noqa: RUF001
         at,
         "; ".join(notes),
     )

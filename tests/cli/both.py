@@ -14,21 +14,45 @@ class Outcome:
     stderr: bytes
 
 
+def environment(env=None):
+    """Nothing of the caller's Python settings but where the packages are."""
+    kept = {
+        k: v for k, v in os.environ.items() if k == "PYTHONPATH" or not k.startswith(("OVERDRIVE", "PYTHON"))
+    }
+    return {**kept, **(env or {})}
+
+
 def run(command, directory, stdin=b"", env=None, **more):
-    environment = {k: v for k, v in os.environ.items() if k == "PYTHONPATH" or not k.startswith(("OVERDRIVE", "PYTHON"))}
-    environment.update(env or {})
     done = subprocess.run(
-        command, cwd=directory, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        timeout=240, **more,
+        command,
+        cwd=directory,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(env),
+        timeout=240,
+        **more,
     )
-    return Outcome(done.returncode, *(re.sub(rb"0x[0-9a-f]+", b"0x...", out) for out in (done.stdout, done.stderr)))
+    return Outcome(
+        done.returncode, *(re.sub(rb"0x[0-9a-f]+", b"0x...", out) for out in (done.stdout, done.stderr))
+    )
 
 
 def same(directory, arguments, stdin=b"", env=None, flags=(), policies=("default", "eager")):
     """Assert that ``python ARGUMENTS`` and ``overdrive run ARGUMENTS`` do the same; return the outcome."""
     expected = run([sys.executable, *flags, *arguments], directory, stdin, env)
     for policy in policies:
-        command = [sys.executable, *flags, "-m", "overdrive", "run", "--quiet", "--policy", policy, *arguments]
+        command = [
+            sys.executable,
+            *flags,
+            "-m",
+            "overdrive",
+            "run",
+            "--quiet",
+            "--policy",
+            policy,
+            *arguments,
+        ]
         assert run(command, directory, stdin, env) == expected, f"policy {policy}"
     return expected
 

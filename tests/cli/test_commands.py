@@ -26,7 +26,11 @@ def overdrive(directory, *arguments, env=None):
     return run([sys.executable, "-m", "overdrive", *arguments], directory, env=env)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["explain", "--help"], ["info", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["explain", "--help"], ["info", "--help"], ["--version"]],
+    ids=" ".join,
+)
 def test_help_is_status_0(arguments, tmp_path):
     outcome = overdrive(tmp_path, *arguments)
     assert outcome.status == 0
@@ -36,8 +40,19 @@ def test_help_is_status_0(arguments, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["run"], ["run", "--policy"], ["run", "--policy", "fast", "x.py"], ["run", "--report=xml", "x.py"],
-     ["run", "--nonsense", "x.py"], ["run", "-m"], ["explain"], ["info", "x"], ["explain", "x.py", "--emit", "c"]],
+    [
+        [],
+        ["nonsense"],
+        ["run"],
+        ["run", "--policy"],
+        ["run", "--policy", "fast", "x.py"],
+        ["run", "--report=xml", "x.py"],
+        ["run", "--nonsense", "x.py"],
+        ["run", "-m"],
+        ["explain"],
+        ["info", "x"],
+        ["explain", "x.py", "--emit", "c"],
+    ],
     ids=lambda arguments: " ".join(arguments) or "nothing",
 )
 def test_wrong_usage_is_status_2(arguments, tmp_path):
@@ -70,8 +85,17 @@ def test_what_would_be_promoted_as_a_table(tmp_path):
 def test_report_as_json_in_a_file(tmp_path):
     write(tmp_path, {"script.py": SCRIPT})
     outcome = overdrive(
-        tmp_path, "run", "--policy=observe", "--report", "json", "--report-file", "out.json", "--skip", "<module>",
-        "script.py", "6",
+        tmp_path,
+        "run",
+        "--policy=observe",
+        "--report",
+        "json",
+        "--report-file",
+        "out.json",
+        "--skip",
+        "<module>",
+        "script.py",
+        "6",
     )
     assert outcome.stderr == b""
     report = json.loads((tmp_path / "out.json").read_text())
@@ -79,6 +103,44 @@ def test_report_as_json_in_a_file(tmp_path):
     assert report["rows"][0]["score"] >= 85
     assert report["rows"][0]["before"] > 0
     assert report["samples"] > 50
+
+
+def test_eager_swaps_functions_of_the_project_at_their_second_call(tmp_path):
+    write(
+        tmp_path,
+        {
+            "helper.py": "def helped(x):\n    return x - 1\n",
+            "script.py": """\
+import textwrap, helper
+def f(x):
+    return x + 1
+class C:
+    def m(self, x):
+        return x * 2
+def outer():
+    def inner(x):
+        return x * 3
+    return inner(2), inner(3), inner(4)
+def once():
+    return 1
+def generator():
+    yield 1
+c = C()
+print(f(1), f(2), f(3.5), c.m(2), c.m(3), outer(), outer(), once(), list(generator()), list(generator()))
+print(textwrap.dedent('  a'), textwrap.dedent('  b'), helper.helped(3), helper.helped(4), f.__name__, f.__code__.co_argcount)
+""",
+        },
+    )
+    plain = run([sys.executable, "script.py"], tmp_path)
+    outcome = overdrive(
+        tmp_path, "run", "--policy", "eager", "--report", "json", "--report-file", "r.json", "script.py"
+    )
+    assert (outcome.stdout, outcome.stderr) == (plain.stdout, b"")
+    rows = {row["name"]: row for row in json.loads((tmp_path / "r.json").read_text())["rows"]}
+    assert {"f", "C.m", "outer", "outer.<locals>.inner", "helped", "once"} <= set(rows)
+    assert not {"generator", "dedent"} & set(rows)
+    # Compiled in the background: a program this short may end before.
+    assert rows["f"]["state"] in ("promoted", "compiling")
 
 
 def test_a_report_that_cannot_be_written_is_told(tmp_path):
@@ -106,7 +168,12 @@ def test_info(tmp_path):
 
 
 def test_explain_a_file(tmp_path):
-    write(tmp_path, {"mod.py": "import re\ndef f(n):\n    s = 0\n    for i in range(n):\n        s += i\n    return s\nclass C:\n    def m(self):\n        return re.sub('a', 'b', 'c')\n"})
+    write(
+        tmp_path,
+        {
+            "mod.py": "import re\ndef f(n):\n    s = 0\n    for i in range(n):\n        s += i\n    return s\nclass C:\n    def m(self):\n        return re.sub('a', 'b', 'c')\n"
+        },
+    )
     whole = json.loads(overdrive(tmp_path, "explain", "mod.py", "--json").stdout)
     assert {"f", "C.m"} <= {function["name"] for function in whole}
     one = overdrive(tmp_path, "explain", "mod.py::f")

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from .both import run, same, write
+from .both import environment, run, same, write
 
 INTROSPECTION = """\
 '''the docstring'''
@@ -167,14 +167,18 @@ def test_multiprocessing(method, tmp_path):
     assert b"child" in same(tmp_path, ["script.py", method], policies=["default"]).stdout
 
 
-@pytest.mark.parametrize("path", ["./script.py", "sub/../script.py", "sub/link.py", "//{}/script.py", "sub/inner.py"])
+@pytest.mark.parametrize(
+    "path", ["./script.py", "sub/../script.py", "sub/link.py", "//{}/script.py", "sub/inner.py"]
+)
 def test_ways_to_name_a_script(path, tmp_path):
     write(tmp_path, {"script.py": INTROSPECTION, "sub/inner.py": INTROSPECTION})
     (tmp_path / "sub/link.py").symlink_to("../script.py")
     same(tmp_path, [path.format(tmp_path)], policies=["default"])
 
 
-@pytest.mark.parametrize("path", ["missing.py", "sub/missing.py", "empty", "no\tsuch\n.py", "script.py/x", "/"])
+@pytest.mark.parametrize(
+    "path", ["missing.py", "sub/missing.py", "empty", "no\tsuch\n.py", "script.py/x", "/"]
+)
 def test_nothing_to_run(path, tmp_path):
     write(tmp_path, {"script.py": "", "empty/x.txt": ""})
     assert same(tmp_path, [path], policies=["default"]).status in (1, 2)
@@ -187,7 +191,10 @@ def test_compiled_script(tmp_path):
 
 
 def test_directory_and_archive(tmp_path):
-    write(tmp_path, {"app/__main__.py": INTROSPECTION + "import other\nother.f()", "app/other.py": "def f(): 1/0"})
+    write(
+        tmp_path,
+        {"app/__main__.py": INTROSPECTION + "import other\nother.f()", "app/other.py": "def f(): 1/0"},
+    )
     with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
         archive.write(tmp_path / "app/__main__.py", "__main__.py")
         archive.write(tmp_path / "app/other.py", "other.py")
@@ -234,24 +241,46 @@ def test_module(arguments, tmp_path):
     same(tmp_path, arguments)
 
 
-@pytest.mark.parametrize("program", [INTROSPECTION, TRACEBACKS, "def f(:", "import sys; sys.exit(4)", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    "program", [INTROSPECTION, TRACEBACKS, "def f(:", "import sys; sys.exit(4)", "raise KeyboardInterrupt"]
+)
 def test_standard_input(program, tmp_path):
     same(tmp_path, ["-", "a"], stdin=program.encode())
 
 
-@pytest.mark.parametrize("flags", [["-O"], ["-W", "error"], ["-X", "dev"], ["-P"], ["-I"], ["-u"], ["-X", "utf8=0"], ["-s", "-B"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags",
+    [["-O"], ["-W", "error"], ["-X", "dev"], ["-P"], ["-I"], ["-u"], ["-X", "utf8=0"], ["-s", "-B"]],
+    ids=" ".join,
+)
 def test_interpreter_flags(flags, tmp_path):
     if "-I" in flags and "PYTHONPATH" in os.environ:
         pytest.skip("overdrive comes from PYTHONPATH, which -I ignores")
-    write(tmp_path, {"script.py": INTROSPECTION + "assert x == 4\nprint(sys.flags.optimize, sys.warnoptions)"})
+    write(
+        tmp_path, {"script.py": INTROSPECTION + "assert x == 4\nprint(sys.flags.optimize, sys.warnoptions)"}
+    )
     same(tmp_path, ["script.py"], flags=flags, policies=["default"])
 
 
 def test_own_files_shadow_the_standard_library(tmp_path):
     # Those that `python -m` itself imports come too late: contextlib, collections and what they need.
-    names = ["argparse", "json", "fnmatch", "platform", "dataclasses", "inspect", "re", "enum", "typing", "opcode", "random"]
+    names = [
+        "argparse",
+        "json",
+        "fnmatch",
+        "platform",
+        "dataclasses",
+        "inspect",
+        "re",
+        "enum",
+        "typing",
+        "random",
+    ]
     files = {f"{name}.py": f"print('own {name}')" for name in names}
-    write(tmp_path, {**files, "script.py": "".join(f"import {name}\nprint({name}.__name__)\n" for name in names)})
+    write(
+        tmp_path,
+        {**files, "script.py": "".join(f"import {name}\nprint({name}.__name__)\n" for name in names)},
+    )
     same(tmp_path, ["script.py"])
 
 
@@ -261,7 +290,14 @@ def test_broken_pipe_at_exit(tmp_path):
     for command in (["script.py"], ["-m", "overdrive", "run", "--quiet", "script.py"]):
         read, write_ = os.pipe()
         os.close(read)
-        done = subprocess.run([sys.executable, *command], cwd=tmp_path, stdout=write_, stderr=subprocess.PIPE, timeout=120)
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            stdout=write_,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            env=environment(),
+        )
         os.close(write_)
         outcomes.append((done.returncode, done.stderr))
     assert outcomes[0] == outcomes[1]

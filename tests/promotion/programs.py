@@ -38,7 +38,12 @@ def outcome(program, *, flags=(), env=None):
     with open(path, "w") as file:
         file.write(source)
     done = subprocess.run(
-        [sys.executable, *flags, path], env=environment, capture_output=True, text=True, timeout=240, cwd=directory
+        [sys.executable, *flags, path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=directory,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -1,8 +1,7 @@
 """`overdrive.Policy`: a mistake is seen where it is made."""
 
-import pytest
-
 import overdrive
+import pytest
 from overdrive.policy import POLICIES, Policy
 
 
@@ -26,8 +25,18 @@ def test_named_policies():
 
 @pytest.mark.parametrize(
     "change",
-    [{"threshold": 101}, {"windows": 0}, {"window": 0}, {"rate": 0}, {"rate": 10_000}, {"max_compiles": 0}, {"least_gain": -1},
-     {"call_rate_weight": 0.5}, {"cpu_share_weight": float("nan")}, {"window": float("inf")}],
+    [
+        {"threshold": 101},
+        {"windows": 0},
+        {"window": 0},
+        {"rate": 0},
+        {"rate": 10_000},
+        {"max_compiles": 0},
+        {"least_gain": -1},
+        {"call_rate_weight": 0.5},
+        {"cpu_share_weight": float("nan")},
+        {"window": float("inf")},
+    ],
 )
 def test_values_out_of_range(change):
     with pytest.raises(ValueError, match="Policy"):

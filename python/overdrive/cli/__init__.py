@@ -1,7 +1,7 @@
 """The command ``overdrive``: finds the subcommand and hands over.
 
-``run`` is told apart first and by hand: what it runs must find the interpreter as ``python`` leaves it, so that no
-module (``argparse``, ``re``, …) is imported here that the program does not import itself.
+``run`` is told apart first and by hand: what it runs must find the interpreter as ``python`` leaves it, so
+that no module (``argparse``, ``re``, …) is imported here that the program does not import itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``overdrive run``: everything as ``python`` does it, and hot functions are promoted meanwhile.
 
-The options are read by hand (see `overdrive.cli`); everything behind the script or ``-m module`` belongs to the
-program. The program itself is run by ``_core.run_program``, which does not return.
+The options are read by hand (see `overdrive.cli`); everything behind the script or ``-m module`` belongs to
+the program. The program itself is run by ``_core.run_program``, which does not return.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ usage: overdrive run [options] script.py [argument …]
        overdrive run [options] -m module [argument …]
        overdrive run [options] - [argument …]
 
-Runs the program as python does, finds its hot functions, compiles them in the background and swaps them in. At the
-end a table goes to standard error: function, calls, time per call before and after, speed-up, when it was promoted,
-and what stayed in CPython. Processes that the program starts are not promoted in.
+Runs the program as python does, finds its hot functions, compiles them in the background and swaps them in.
+At the end a table goes to standard error: function, calls, time per call before and after, speed-up, when
+it was promoted, and what stayed in CPython. Processes that the program starts are not promoted in.
 
 options:
   --policy NAME       default: promote what is hot
                       eager: promote each function of the project at its second call (for tests)
                       observe: only report what would be promoted
-  --only PATTERN      promote only these; may be given several times. A pattern is compared with the function's
-                      qualified name, its file, and file::name; * and ? stand for any characters
+  --only PATTERN      promote only these; may be given several times. A pattern is compared with
+                      the function's qualified name, its file, and file::name; * and ? stand for any
+                      characters
   --skip PATTERN      never promote these; may be given several times
   --report FORMAT     text (default), json, or none
   --report-file FILE  write the report to FILE instead of standard error
@@ -40,12 +41,14 @@ With OVERDRIVE=0 in the environment the program runs as it is.
 _POLICIES = ("default", "eager", "observe")
 _FORMATS = ("text", "json", "none")
 
-# What plain `python script.py` has imported when the script begins; anything else that a file of the program's own
-# directory would shadow is forgotten, so that the program gets its file as it would.
+# What plain `python script.py` has imported when the script begins; anything else that a file of the
+# program's own directory would shadow is forgotten, so that the program gets its file as it would.
 _PRELOADED = frozenset(
-    "sys builtins _frozen_importlib _imp _thread _warnings _weakref _io marshal posix _frozen_importlib_external "
-    "time zipimport _codecs codecs encodings _signal _abc abc io __main__ _stat stat _collections_abc posixpath "
-    "genericpath os os.path _sitebuiltins site".split()
+    """
+    sys builtins _frozen_importlib _imp _thread _warnings _weakref _io marshal posix time zipimport _codecs
+    _frozen_importlib_external codecs encodings _signal _abc abc io __main__ _stat stat _collections_abc
+    posixpath genericpath os os.path _sitebuiltins site
+    """.split()  # noqa: SIM905
 )
 
 
@@ -138,7 +141,9 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 def _usage(problem: str) -> NoReturn:
     sys.stderr.write(f"overdrive run: {problem}\n")
-    sys.stderr.write("usage: overdrive run [options] script.py | -m module | -  [argument …]   (--help says more)\n")
+    sys.stderr.write(
+        "usage: overdrive run [options] script.py | -m module | -  [argument …]   (--help says more)\n"
+    )
     sys.exit(2)
 
 
@@ -247,9 +252,9 @@ def _fresh_main() -> None:
     global _own_main
     _own_main = sys.modules["__main__"]
     main = type(sys)("__main__")
-    main.__dict__["__annotations__"] = {}
-    main.__dict__["__builtins__"] = builtins
-    main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
+    main.__dict__.update(
+        __annotations__={}, __builtins__=builtins, __loader__=sys.modules["_frozen_importlib"].BuiltinImporter
+    )
     sys.modules["__main__"] = main
 
 

@@ -280,6 +280,25 @@ def test_recursion_error_at_the_same_depth(leave):
     assert depth() == expected
 
 
+def test_calls_from_native_code_count_as_the_interpreters():
+    def subject():
+        return _core._recursion_left()
+
+    def call():
+        return subject()
+
+    def resume():
+        return _core._resume(subject, 0, [], [])
+
+    def through_stub():
+        return promoted(subject, True)()
+
+    python, c = call()
+    assert through_stub() == (python, c)
+    # The built-in function that starts the continuation is itself a call from 3.12 on.
+    assert resume() == (python, c - (sys.version_info >= (3, 12)))
+
+
 @pytest.mark.parametrize("leave", MANNERS)
 def test_deep_recursion(leave):
     def descend(n):

@@ -176,6 +176,9 @@ pub unsafe fn code_int(code: *mut ffi::PyObject, offset: usize) -> usize {
     unsafe { field::<c_int>(code.cast(), offset) as usize }
 }
 
+/// What entering the evaluator from C takes from the counter of `add_c_recursion`.
+const EVALUATOR_COST: c_int = if cfg!(Py_3_12) { 2 } else { 1 };
+
 /// The thread state of the thread that holds the GIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
@@ -257,14 +260,14 @@ impl Thread {
     }
 
     /// Makes one call from native code into Python count as the interpreter's own inlined call does.
-    /// A C-level entry of the evaluator counts once more: on 3.11 in the same counter, later in C's.
+    /// A C-level entry of the evaluator costs more: on 3.11 one in the same counter, later two of C's.
     ///
     /// # Safety
     /// As [`Thread::frame`]; paired with [`Thread::leave_python_call`].
     #[inline]
     pub unsafe fn enter_python_call(self) {
         // SAFETY: live thread state.
-        unsafe { self.add_c_recursion(1) }
+        unsafe { self.add_c_recursion(EVALUATOR_COST) }
     }
 
     /// The end of [`Thread::enter_python_call`].
@@ -274,7 +277,7 @@ impl Thread {
     #[inline]
     pub unsafe fn leave_python_call(self) {
         // SAFETY: live thread state.
-        unsafe { self.add_c_recursion(-1) }
+        unsafe { self.add_c_recursion(-EVALUATOR_COST) }
     }
 
     #[inline]

@@ -40,6 +40,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(original_code, module)?)?;
     module.add_function(wrap_pyfunction!(stack_is_low, module)?)?;
     module.add_function(wrap_pyfunction!(raises_in_loop, module)?)?;
+    module.add_function(wrap_pyfunction!(recursion_left, module)?)?;
     Ok(())
 }
 
@@ -282,4 +283,15 @@ fn raises_in_loop(code: &Bound<'_, PyAny>, offset: u32, head: u32) -> PyResult<b
     let native = stub::native_of(code).ok_or_else(|| PyValueError::new_err("not a stub"))?;
     let ops = Opcodes::get(code.py())?;
     Ok(super::native::of(&native).is_some_and(|n| n.shape().raises_in_loop(ops, offset / 2, head / 2)))
+}
+
+/// How many calls fit before RecursionError: Python's, and C's.
+#[pyfunction]
+#[pyo3(name = "_recursion_left")]
+fn recursion_left() -> (i32, i32) {
+    // SAFETY: called with the GIL.
+    unsafe {
+        let thread = super::frame::Thread::current();
+        (thread.py_recursion(), thread.c_recursion())
+    }
 }

@@ -1,14 +1,17 @@
 """A function that runs through a stub is the function it was."""
 
 import copy
+import ctypes
 import gc
 import inspect
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import threading
 import time
@@ -422,6 +425,59 @@ def test_fork():
     if child == 0:
         os._exit(0 if work(10) == 45 else 1)
     assert os.waitpid(child, 0)[1] == 0 and work(10) == 45
+
+
+EVALUATOR = """
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include "internal/pycore_frame.h"
+static long n_frames;
+static PyObject *evaluate(PyThreadState *thread, struct _PyInterpreterFrame *frame, int throw)
+{
+    n_frames++;
+    return _PyEval_EvalFrameDefault(thread, frame, throw);
+}
+long install(int on)
+{
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), on ? evaluate : _PyEval_EvalFrameDefault);
+    return n_frames;
+}
+"""
+
+
+@pytest.mark.parametrize("leave", MANNERS)
+def test_with_another_frame_evaluator(leave, tmp_path):
+    """As torch.compile and some debuggers install one."""
+    compiler, include = shutil.which("cc"), pathlib.Path(sysconfig.get_path("include"))
+    if compiler is None or not (include / "internal").exists():
+        pytest.skip("no C compiler or no internal headers")
+    source, library = tmp_path / "evaluator.c", tmp_path / "evaluator.so"
+    source.write_text(EVALUATOR)
+    flags = ["-shared", "-fPIC", f"-I{include}", f"-I{include / 'internal'}"]
+    subprocess.run([compiler, *flags, source, "-o", library], check=True)
+    install = ctypes.PyDLL(str(library)).install
+    twins = [promoted(subject, leave) for subject in subjects.SUBJECTS]
+    expected = [result_of(subject) for subject in subjects.SUBJECTS]
+    before = install(1)
+    try:
+        seen = [result_of(twin) for twin in twins]
+    finally:
+        n_frames = install(0) - before
+    assert seen == expected and n_frames > len(twins)
+
+
+def test_many_constants():
+    source = (
+        "def f(a):\n    x = 0\n" + "".join(f"    x += a * {k}.5\n" for k in range(400)) + "    return x\n"
+    )
+    namespace = {}
+    exec(source, namespace)
+    f = namespace["f"]
+    expected = f(2)
+    for leave in MANNERS:
+        _core._null_promote(f, leave)
+        assert [f(2) for _ in range(20)] == [expected] * 20
+        _core._null_demote(f)
 
 
 def scaled(values, factor=2, *, offset=1):

@@ -338,6 +338,26 @@ pub unsafe fn pending_exit(frame: Frame) -> Option<Exit> {
     unsafe { PENDING.with(|pending| pending.iter().rev().find(|p| p.frame == frame).map(|p| p.exit)) }
 }
 
+/// Drops a state that was left for an earlier frame at the same address and never taken up: the interpreter found no
+/// memory for the trampoline's frame.
+///
+/// # Safety
+/// The GIL is held; `frame` was not left yet.
+#[inline]
+pub unsafe fn forget_pending(frame: Frame) {
+    // SAFETY: the closures run no Python; the state is dropped outside of them.
+    unsafe {
+        if PENDING.with(|pending| !pending.is_empty()) {
+            let stale = PENDING.with(|pending| {
+                pending.iter().rposition(|p| p.frame == frame).map(|index| pending.remove(index))
+            });
+            if let Some(stale) = stale {
+                stale.stack.into_iter().for_each(|object| ffi::Py_XDECREF(object));
+            }
+        }
+    }
+}
+
 /// Writes the pending state into `frame`, the caller of the running trampoline, and returns what the trampoline
 /// must return to it (null is a value here) or, for [`Exit::Raise`], null with the exception set.
 ///

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{ffi, intern};
 
-use super::activation::{Activation, EnteredBy, Exit, pending_exit};
+use super::activation::{Activation, EnteredBy, Exit, forget_pending, pending_exit};
 use super::bytecode::{Opcodes, Shape};
 use super::frame::{Frame, Thread, is_monitored};
 use super::stack::stack_low;
@@ -270,6 +270,7 @@ unsafe fn enter(native: &Native, thread: Thread, frame: Frame) -> *mut ffi::PyOb
         {
             return std::ptr::null_mut();
         }
+        forget_pending(frame);
         let owned = &native.owned;
         let mut activation =
             Activation::new(thread, frame, native.base, &owned.shape, owned.ops, EnteredBy::Call);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::{Bound, Py, PyAny, PyAnyMethods, PyModule, PyModuleMethods, PyResult, Python, pyfunction};
+use pyo3::prelude::{
+    Bound, Py, PyAny, PyAnyMethods, PyModule, PyModuleMethods, PyResult, Python, pyfunction,
+};
 use pyo3::types::{PyDict, PyFunction};
 use pyo3::{ffi, wrap_pyfunction};
 
@@ -11,7 +13,6 @@ use super::run::UnitBody;
 use super::unit::{Kind, Unit};
 use super::{debug, errors, explain, jit, promotion};
 use crate::mechanics::stub;
-use crate::promote::Progress;
 
 /// Registers the functions, and the engine with promotion.
 ///
@@ -65,7 +66,10 @@ fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<
     }
     if !function.is_exact_instance_of::<PyFunction>() {
         if !function.is_callable() {
-            return Err(PyTypeError::new_err(format!("jit expects a function, not {}", super::input::type_name(function))));
+            return Err(PyTypeError::new_err(format!(
+                "jit expects a function, not {}",
+                super::input::type_name(function)
+            )));
         }
         return unchanged(function, is_strict, "it is not a Python function");
     }
@@ -78,9 +82,13 @@ fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<
     let unit = Unit::new(Kind::Jit, is_strict, &code, globals, builtins);
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
     unit.stub.set(stub.as_ptr());
-    let native = stub::native_of(&stub).ok_or_else(|| PyTypeError::new_err("a stub without its native object"))?;
+    let native =
+        stub::native_of(&stub).ok_or_else(|| PyTypeError::new_err("a stub without its native object"))?;
     let twin = twin(function, &stub)?;
-    let made = jit::new(function, Some(jit::Twin { function: twin, native: native.unbind(), unit: Arc::as_ptr(&unit) }))?;
+    let made = jit::new(
+        function,
+        Some(jit::Twin { function: twin, native: native.unbind(), unit: Arc::as_ptr(&unit) }),
+    )?;
     Ok(made.into_bound(py))
 }
 
@@ -109,7 +117,11 @@ fn descriptor<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
 }
 
 fn unchanged<'py>(function: &Bound<'py, PyAny>, is_strict: bool, why: &str) -> PyResult<Bound<'py, PyAny>> {
-    if is_strict { Err(errors::not_compiled(function.py(), &name_of(function), why)) } else { Ok(function.clone()) }
+    if is_strict {
+        Err(errors::not_compiled(function.py(), &name_of(function), why))
+    } else {
+        Ok(function.clone())
+    }
 }
 
 fn name_of(function: &Bound<'_, PyAny>) -> String {
@@ -120,7 +132,7 @@ fn name_of(function: &Bound<'_, PyAny>) -> String {
 /// Whether `OVERDRIVE=0` switched everything off.
 fn is_off(py: Python<'_>) -> PyResult<bool> {
     let environ = py.import("os")?.getattr("environ")?;
-    Ok(environ.call_method1("get", ("OVERDRIVE",))?.eq("0")?)
+    environ.call_method1("get", ("OVERDRIVE",))?.eq("0")
 }
 
 /// Swaps native code into a function; returns the function. One that cannot be compiled stays as it is.
@@ -128,10 +140,8 @@ fn is_off(py: Python<'_>) -> PyResult<bool> {
 #[pyo3(signature = (function, /))]
 fn promote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if !is_off(function.py())? && !jit::is_jit_function(function.as_ptr()) {
-        let ticket = promotion::promote(function)?;
-        if let Progress::Refused(reasons) = ticket.progress() {
-            let _ = reasons;
-        }
+        // Why it was refused is for `explain` to say.
+        promotion::promote(function)?;
     }
     Ok(function.clone())
 }
@@ -178,6 +188,7 @@ fn debug_exit_count(function: &Bound<'_, PyAny>) -> PyResult<usize> {
 #[pyfunction]
 #[pyo3(signature = (code, /))]
 fn debug_enter_loops(code: &Bound<'_, PyAny>) -> PyResult<()> {
-    let code = if code.is_exact_instance_of::<PyFunction>() { code.getattr("__code__")? } else { code.clone() };
+    let code =
+        if code.is_exact_instance_of::<PyFunction>() { code.getattr("__code__")? } else { code.clone() };
     super::loops::arm(&code).map(drop)
 }

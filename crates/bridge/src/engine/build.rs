@@ -3,8 +3,8 @@
 //! In: a unit and the frame whose arguments or slots are the samples. Out: a version in the unit, or the reason why there
 //! is none. Machine code is made on the compile thread: `jit` waits for it, promotion does not.
 
-use std::sync::mpsc;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use overdrive_base::layout::ObjectLayout;
@@ -67,7 +67,9 @@ pub(crate) unsafe fn call_version(py: Python<'_>, unit: &Arc<Unit>, activation: 
     let prepared = prepare(py, unit, |oracle, plain| {
         let n_args = plain.n_args() as usize;
         // SAFETY: by contract the first slots hold the arguments.
-        let facts = (0..n_args).map(|i| unsafe { sample(py, oracle, *activation.locals.add(i)) }).collect::<Option<_>>();
+        let facts = (0..n_args)
+            .map(|i| unsafe { sample(py, oracle, *activation.locals.add(i)) })
+            .collect::<Option<_>>();
         facts.map(Entry::Call).ok_or_else(|| Stopped::Refused("an argument is missing".to_owned()))
     });
     finish(py, unit, Place::Call, prepared);
@@ -77,7 +79,12 @@ pub(crate) unsafe fn call_version(py: Python<'_>, unit: &Arc<Unit>, activation: 
 ///
 /// # Safety
 /// The activation's frame is live, with all its slots and its stack.
-pub(crate) unsafe fn loop_version(py: Python<'_>, unit: &Arc<Unit>, activation: &Activation<'_>, offset: u32) {
+pub(crate) unsafe fn loop_version(
+    py: Python<'_>,
+    unit: &Arc<Unit>,
+    activation: &Activation<'_>,
+    offset: u32,
+) {
     let prepared = prepare(py, unit, |oracle, plain| {
         // SAFETY: by contract; at a loop head the interpreter has saved its stack pointer.
         unsafe {
@@ -92,7 +99,11 @@ pub(crate) unsafe fn loop_version(py: Python<'_>, unit: &Arc<Unit>, activation: 
     finish(py, unit, Place::Loop(offset), prepared);
 }
 
-unsafe fn sample<'py>(py: Python<'py>, oracle: &mut LiveOracle<'py>, object: *mut ffi::PyObject) -> Option<Fact> {
+unsafe fn sample<'py>(
+    py: Python<'py>,
+    oracle: &mut LiveOracle<'py>,
+    object: *mut ffi::PyObject,
+) -> Option<Fact> {
     // SAFETY: the slot holds a reference or null.
     let value = unsafe { Bound::from_borrowed_ptr_or_opt(py, object)? };
     Some(oracle.sample(&value))
@@ -216,7 +227,8 @@ fn make(prepared: Prepared) -> Made {
     let begin = Instant::now();
     let Prepared { place, function, parts, process } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
-    let code = compiler::outside_fork(|| generate(function, &process, parts.consts.addresses(), level, false));
+    let code =
+        compiler::outside_fork(|| generate(function, &process, parts.consts.addresses(), level, false));
     Made { place, parts, code, time: begin.elapsed() }
 }
 
@@ -276,9 +288,8 @@ pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, Stri
     let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
     let function = version.function().clone();
     let consts = version.consts.addresses().to_vec();
-    let code = py.detach(|| {
-        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, true))
-    });
+    let code =
+        py.detach(|| compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, true)));
     let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
     let text = |t: Option<&str>| t.unwrap_or_default().to_owned();
     Ok((text(code.llvm_ir()), text(code.asm())))
@@ -299,7 +310,9 @@ fn install(py: Python<'_>, unit: &Arc<Unit>, made: Made) {
             unit.install(Version::new(Arc::as_ptr(unit), place, parts, code, time));
             report(unit, Progress::Done(Instant::now()));
         }
-        Err(error) => refuse(py, unit, place, Stopped::Refused(format!("internal error, please report: {error}"))),
+        Err(error) => {
+            refuse(py, unit, place, Stopped::Refused(format!("internal error, please report: {error}")))
+        }
     }
 }
 
@@ -341,7 +354,9 @@ fn describe(entry: &Entry, plain: &CodeObject) -> Vec<String> {
 fn seen_name(seen: &Seen) -> String {
     match seen {
         Seen::Exact(ty) => ty.name().to_owned(),
-        Seen::Array { dtype, ndim } => format!("{}[{}]", dtype.name(), vec![":"; usize::from(*ndim)].join(", ")),
+        Seen::Array { dtype, ndim } => {
+            format!("{}[{}]", dtype.name(), vec![":"; usize::from(*ndim)].join(", "))
+        }
         Seen::Other(name) => name.clone(),
     }
 }
@@ -355,11 +370,7 @@ pub(crate) enum WayToReturn {
 }
 
 /// Finds a return in the bytecode of a unit that hands over `value`.
-pub(crate) fn way_to_return(
-    py: Python<'_>,
-    unit: &Unit,
-    value: *mut ffi::PyObject,
-) -> Option<WayToReturn> {
+pub(crate) fn way_to_return(py: Python<'_>, unit: &Unit, value: *mut ffi::PyObject) -> Option<WayToReturn> {
     let plain = unit.plain(py).ok()?;
     let consts = unit.code.bind(py).getattr("co_consts").ok()?;
     let instrs = decode(plain.version, &plain.code).ok()?;

@@ -71,16 +71,9 @@ pub(crate) fn submit_first(py: Python<'_>, job: Job) -> PyResult<()> {
     Ok(())
 }
 
-/// Compiles that wait or run.
-pub(crate) fn in_flight() -> usize {
-    // SAFETY: null, or a worker that is never freed.
-    let worker = unsafe { WORKER.load(Ordering::Acquire).as_ref() };
-    worker.map_or(0, |w| w.in_flight.load(Ordering::Acquire))
-}
-
 /// True once the interpreter began to shut down: a job must not ask for the GIL any more.
 pub(crate) fn closing() -> bool {
-    // SAFETY: as in `in_flight`.
+    // SAFETY: null, or a worker that is never freed.
     let worker = unsafe { WORKER.load(Ordering::Acquire).as_ref() };
     worker.is_some_and(|w| w.closing.load(Ordering::Acquire))
 }
@@ -112,7 +105,9 @@ fn worker(py: Python<'_>) -> PyResult<&'static Worker> {
         .name("overdrive-compile".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || run(worker))
-        .map_err(|e| pyo3::exceptions::PyRuntimeError::new_err(format!("cannot start the compile thread: {e}")))?;
+        .map_err(|e| {
+            pyo3::exceptions::PyRuntimeError::new_err(format!("cannot start the compile thread: {e}"))
+        })?;
     *worker.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
     // The GIL is held, so nobody else starts one meanwhile.
     WORKER.store(std::ptr::from_ref(worker).cast_mut(), Ordering::Release);

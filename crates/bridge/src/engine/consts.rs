@@ -185,7 +185,9 @@ impl Pin {
     unsafe fn is_alive(&self) -> bool {
         match &self.alive {
             // SAFETY: an exact weak reference; its first field is the object, or None once that died.
-            Alive::Weak(weak) => unsafe { (*weak.as_ptr().cast::<ffi::PyWeakReference>()).wr_object == self.object },
+            Alive::Weak(weak) => unsafe {
+                (*weak.as_ptr().cast::<ffi::PyWeakReference>()).wr_object == self.object
+            },
             // SAFETY: the dictionary is owned by the function that is being called, or by a module checked before.
             Alive::InDict { dict, key, ty } => unsafe {
                 let value = ffi::PyDict_GetItemWithError(*dict, key.as_ptr());

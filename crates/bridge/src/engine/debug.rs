@@ -3,7 +3,7 @@
 //! In: `debug_force(k)` or `debug_force(("seed", n, rate))` from tests. Out: what machine code asks before each check.
 //! Nothing of it is compiled into versions made while it is off.
 
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use overdrive_codegen::{Forced, Rt};
 use pyo3::exceptions::PyTypeError;

@@ -10,8 +10,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyResult, PyTypeMethods, Python};
 use pyo3::types::{
-    PyBool, PyBytes, PyCode, PyComplex, PyComplexMethods, PyFloat, PyFrozenSet, PyInt, PyString, PyStringMethods,
-    PyTuple, PyTupleMethods,
+    PyBool, PyBytes, PyCode, PyComplex, PyComplexMethods, PyFloat, PyFrozenSet, PyInt, PyString,
+    PyStringMethods, PyTuple, PyTupleMethods,
 };
 
 /// The bytecode that this interpreter runs.
@@ -89,7 +89,9 @@ fn constant(value: &Bound<'_, PyAny>, version: PyVersion) -> PyResult<Const> {
         return Ok(match value.extract::<i64>() {
             Ok(small) => Const::Int(small),
             // Decimal conversion of huge ints is limited and quadratic; beyond 2000 bits only the index counts.
-            Err(_) if value.call_method0(intern!(value.py(), "bit_length"))?.extract::<u64>()? > 2000 => Const::Opaque,
+            Err(_) if value.call_method0(intern!(value.py(), "bit_length"))?.extract::<u64>()? > 2000 => {
+                Const::Opaque
+            }
             Err(_) => Const::BigInt(value.str()?.to_string()),
         });
     }

@@ -87,7 +87,8 @@ impl Loops {
             }
             let py = Python::assume_attached();
             let builtins = field(activation.frame.0, layout::frame::BUILTINS);
-            let unit = Unit::new(Kind::Promoted, false, self.code.bind(py), activation.frame.globals(), builtins);
+            let unit =
+                Unit::new(Kind::Promoted, false, self.code.bind(py), activation.frame.globals(), builtins);
             unit.state.borrow_mut().ticket = Some(self.ticket.clone());
             *unit.loops.borrow_mut() = Arc::downgrade(self);
             self.units.borrow_mut().push(Arc::clone(&unit));

@@ -110,7 +110,10 @@ pub(crate) fn dictionaries(function: &Bound<'_, PyAny>) -> (*mut ffi::PyObject, 
 }
 
 fn is_live_unit(unit: &Unit, globals: *mut ffi::PyObject, builtins: *mut ffi::PyObject) -> bool {
-    unit.kind == Kind::Promoted && unit.globals == globals && unit.builtins == builtins && !unit.stub.get().is_null()
+    unit.kind == Kind::Promoted
+        && unit.globals == globals
+        && unit.builtins == builtins
+        && !unit.stub.get().is_null()
 }
 
 /// # Errors

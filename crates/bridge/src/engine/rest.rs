@@ -16,8 +16,8 @@ use overdrive_frontend_python::opcodes::Opcode;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, PyResult, Python};
 
-use super::{debug, loops};
 use super::unit::Unit;
+use super::{debug, loops};
 use crate::mechanics::osr;
 
 /// Exits inside loops before the code is armed: the first ones teach, and blocked guards may make it needless.

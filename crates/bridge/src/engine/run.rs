@@ -37,7 +37,11 @@ impl Body for UnitBody {
             }
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
-            if n_calls % TIMED_EVERY == 0 { timed_call(unit, activation) } else { call(unit, activation) }
+            if n_calls.is_multiple_of(TIMED_EVERY) {
+                timed_call(unit, activation)
+            } else {
+                call(unit, activation)
+            }
         }
     }
 
@@ -61,7 +65,10 @@ struct NotTaken;
 /// # Safety
 /// The GIL is held, the version is kept alive by its unit, the activation's slots are as its entry expects.
 #[inline]
-unsafe fn enter(version: *const Version, activation: &mut Activation<'_>) -> Result<*mut ffi::PyObject, NotTaken> {
+unsafe fn enter(
+    version: *const Version,
+    activation: &mut Activation<'_>,
+) -> Result<*mut ffi::PyObject, NotTaken> {
     // SAFETY: by contract. The version stays mapped while it is active.
     unsafe {
         let version = &*version;
@@ -80,7 +87,8 @@ unsafe fn enter(version: *const Version, activation: &mut Activation<'_>) -> Res
         // Counted first: the code may ask how often it was entered.
         version.entered.set(version.entered.get() + 1);
         let entry = version.entry();
-        let result = entry(activation.locals.cast(), activation.frame.0, &raw mut run.rt, activation.eval_breaker);
+        let result =
+            entry(activation.locals.cast(), activation.frame.0, &raw mut run.rt, activation.eval_breaker);
         if result == MISS {
             version.entered.set(version.entered.get() - 1);
             version.leave();
@@ -191,7 +199,11 @@ unsafe fn give_back(unit: &Unit, activation: &Activation<'_>, why: &str) {
 
 /// # Safety
 /// The contract of `Body::enter_loop`.
-pub(crate) unsafe fn enter_loop(unit: &Arc<Unit>, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+pub(crate) unsafe fn enter_loop(
+    unit: &Arc<Unit>,
+    activation: &mut Activation<'_>,
+    offset: u32,
+) -> LoopOutcome {
     // SAFETY: by contract; `leave` gets one owned reference.
     unsafe {
         if !unit.serves(activation.frame) {
@@ -241,8 +253,12 @@ unsafe fn return_from_loop(unit: &Unit, activation: &mut Activation<'_>, value: 
             None => {
                 // No bytecode returns this value: the front end made it up.
                 ffi::Py_DECREF(value);
-                ffi::PyErr_SetString(ffi::PyExc_SystemError, c"overdrive: no way to return from a loop".as_ptr());
-                let at = activation.frame.position() - activation.code_units.offset_from(activation.frame.first_unit());
+                ffi::PyErr_SetString(
+                    ffi::PyExc_SystemError,
+                    c"overdrive: no way to return from a loop".as_ptr(),
+                );
+                let at = activation.frame.position()
+                    - activation.code_units.offset_from(activation.frame.first_unit());
                 activation.leave(2 * at.max(0) as u32, &[], &[], Exit::Raise);
             }
         }

@@ -22,8 +22,8 @@ use super::version::{MISS, Place, Version};
 use super::{compiler, debug, input};
 use crate::mechanics::frame::Frame;
 use crate::mechanics::gil_cell::GilCell;
-use crate::mechanics::resume::Resumer;
 use crate::mechanics::layout;
+use crate::mechanics::resume::Resumer;
 use crate::promote::Ticket;
 
 /// Versions of one entry that are kept; a call tries them in order of last use.
@@ -229,7 +229,8 @@ impl Unit {
         // SAFETY: by contract.
         unsafe {
             frame.globals() == self.globals
-                && crate::mechanics::frame::field::<*mut ffi::PyObject>(frame.0, layout::frame::BUILTINS) == self.builtins
+                && crate::mechanics::frame::field::<*mut ffi::PyObject>(frame.0, layout::frame::BUILTINS)
+                    == self.builtins
         }
     }
 
@@ -244,7 +245,8 @@ impl Unit {
     pub(crate) fn n_loops_entered(&self) -> u64 {
         let state = self.state.borrow();
         let retired = state.retired.iter().filter(|v| v.place != Place::Call);
-        state.loops.values().flatten().chain(retired).map(|v| v.entered.get()).sum::<u64>() + state.buried_loop_entries
+        state.loops.values().flatten().chain(retired).map(|v| v.entered.get()).sum::<u64>()
+            + state.buried_loop_entries
     }
 
     /// The versions that a call may enter now, in the order in which to try them.
@@ -414,7 +416,8 @@ impl Unit {
             return;
         }
         let entered = version.n_entered() + 1;
-        let is_hot = n_taken >= HOT_EXIT && (entered <= YOUNG || u64::from(n_taken) * HOT_EXIT_ENTRIES >= entered);
+        let is_hot =
+            n_taken >= HOT_EXIT && (entered <= YOUNG || u64::from(n_taken) * HOT_EXIT_ENTRIES >= entered);
         if !is_hot || !version.is_speculative(exit) {
             return;
         }
@@ -476,17 +479,6 @@ impl Unit {
                 }
             }
         }
-        self.publish(state);
-    }
-
-    /// Nothing of this unit runs any more; versions that are on a stack stay until they are left.
-    pub(crate) fn close(&self, why: &str) {
-        let mut state = self.state.borrow_mut();
-        let state = &mut *state;
-        state.closed = Some(why.to_owned());
-        state.stale = None;
-        state.retired.append(&mut state.calls);
-        state.retired.extend(state.loops.drain().flat_map(|(_, versions)| versions));
         self.publish(state);
     }
 

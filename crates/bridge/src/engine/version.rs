@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use overdrive_codegen::{NativeFn, Rt};
+use overdrive_frontend_python::facts::{Note, Observed, Status};
 use overdrive_ir::function::Function;
 use overdrive_ir::inst::Inst;
 use overdrive_jit::Version as Code;
-use overdrive_frontend_python::facts::{Note, Observed, Status};
 use pyo3::prelude::Python;
 
 use super::consts::Consts;

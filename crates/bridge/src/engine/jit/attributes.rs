@@ -50,7 +50,11 @@ unsafe extern "C" fn get(object: *mut ffi::PyObject, name: *mut c_void) -> *mut 
     }
 }
 
-unsafe extern "C" fn set_plain(object: *mut ffi::PyObject, value: *mut ffi::PyObject, name: *mut c_void) -> c_int {
+unsafe extern "C" fn set_plain(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    name: *mut c_void,
+) -> c_int {
     // SAFETY: as `get`; a null value deletes, for `PyObject_SetAttrString` too.
     unsafe {
         match original(object) {
@@ -60,7 +64,11 @@ unsafe extern "C" fn set_plain(object: *mut ffi::PyObject, value: *mut ffi::PyOb
     }
 }
 
-unsafe extern "C" fn set_shared(object: *mut ffi::PyObject, value: *mut ffi::PyObject, name: *mut c_void) -> c_int {
+unsafe extern "C" fn set_shared(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    name: *mut c_void,
+) -> c_int {
     // SAFETY: as `set_plain`; the twin is a function too.
     unsafe {
         if set_plain(object, value, name) < 0 {
@@ -80,7 +88,11 @@ unsafe extern "C" fn get_code(object: *mut ffi::PyObject, name: *mut c_void) -> 
 }
 
 /// New code cannot be what was compiled: from here on the original is called.
-unsafe extern "C" fn set_code(object: *mut ffi::PyObject, value: *mut ffi::PyObject, name: *mut c_void) -> c_int {
+unsafe extern "C" fn set_code(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    name: *mut c_void,
+) -> c_int {
     // SAFETY: as `set_plain`; the old target is released last, it may run a finaliser.
     unsafe {
         if set_plain(object, value, name) < 0 {
@@ -102,7 +114,11 @@ unsafe extern "C" fn get_dict(object: *mut ffi::PyObject, _: *mut c_void) -> *mu
 }
 
 /// Keeps one dictionary for both: the original refuses what is none.
-unsafe extern "C" fn set_dict(object: *mut ffi::PyObject, value: *mut ffi::PyObject, _: *mut c_void) -> c_int {
+unsafe extern "C" fn set_dict(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    _: *mut c_void,
+) -> c_int {
     // SAFETY: the original is alive; its setter checks the type of the value.
     unsafe {
         let Some(function) = original(object) else { return -1 };
@@ -155,7 +171,10 @@ pub(super) unsafe fn original(object: *mut ffi::PyObject) -> Option<*mut ffi::Py
     if function.is_null() {
         // SAFETY: plain error setting.
         unsafe {
-            ffi::PyErr_SetString(ffi::PyExc_ReferenceError, c"the jitted function was already destroyed".as_ptr());
+            ffi::PyErr_SetString(
+                ffi::PyExc_ReferenceError,
+                c"the jitted function was already destroyed".as_ptr(),
+            );
         }
         return None;
     }

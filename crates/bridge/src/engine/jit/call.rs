@@ -55,7 +55,10 @@ unsafe fn through_twin(
     unsafe {
         let target = (*this).target;
         if target.is_null() {
-            ffi::PyErr_SetString(ffi::PyExc_ReferenceError, c"the jitted function was already destroyed".as_ptr());
+            ffi::PyErr_SetString(
+                ffi::PyExc_ReferenceError,
+                c"the jitted function was already destroyed".as_ptr(),
+            );
             return null_mut();
         }
         ffi::PyObject_Vectorcall(target, args, nargsf, keywords)

@@ -92,24 +92,6 @@ pub(crate) fn original<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyA
     unsafe { Bound::from_borrowed_ptr_or_opt(object.py(), (*object.as_ptr().cast::<JitFunction>()).original) }
 }
 
-/// The unit of a jitted callable, alive as long as the callable is.
-pub(crate) fn unit<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Unit> {
-    if !is_jit_function(object.as_ptr()) {
-        return None;
-    }
-    // SAFETY: the type was checked; the native object keeps the unit alive.
-    unsafe { (*object.as_ptr().cast::<JitFunction>()).unit.as_ref() }
-}
-
-/// The function whose code is the stub, borrowed; the original when nothing is compiled.
-///
-/// # Safety
-/// `object` is a live jitted callable.
-pub(crate) unsafe fn twin(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: by contract.
-    unsafe { (*object.cast::<JitFunction>()).target }
-}
-
 /// From now on the original is called. What was compiled is kept: it may be running.
 ///
 /// # Safety
@@ -196,7 +178,8 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     // SAFETY: called by the collector on our own object; fields are null or owned.
     unsafe {
         let this = object.cast::<JitFunction>();
-        let fields = [(*this).target, (*this).original, (*this).native, (*this).dict, ffi::Py_TYPE(object).cast()];
+        let fields =
+            [(*this).target, (*this).original, (*this).native, (*this).dict, ffi::Py_TYPE(object).cast()];
         for field in fields {
             if !field.is_null() {
                 let stop = visit(field, arg);

@@ -12,12 +12,15 @@ from overdrive import _core
 NEW = sys.version_info >= (3, 12)
 
 
+def tools():
+    return [sys.monitoring.get_tool(i) for i in range(6)] if NEW else []
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_behind():
+    before = tools()
     yield
-    assert sys.gettrace() is None
-    if NEW:
-        assert [sys.monitoring.get_tool(i) for i in range(6)] == [None] * 6
+    assert sys.gettrace() is None and tools() == before
 
 
 def offset_of(function, opname, index=0):

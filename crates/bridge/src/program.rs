@@ -96,7 +96,8 @@ fn run_file(py: Python<'_>, path: &Path) -> PyResult<c_int> {
     if file.is_null() {
         let error = std::io::Error::last_os_error();
         let code = error.raw_os_error().unwrap_or(0);
-        let text: String = PyOSError::new_err((code, c_error_text(code))).value(py).getattr("strerror")?.extract()?;
+        let text: String =
+            PyOSError::new_err((code, c_error_text(code))).value(py).getattr("strerror")?.extract()?;
         let shown = path.as_os_str().into_pyobject(py)?.repr()?;
         complain(format!("{python}: can't open file {shown}: [Errno {code}] {text}\n"));
         return Ok(2);
@@ -109,9 +110,7 @@ fn run_file(py: Python<'_>, path: &Path) -> PyResult<c_int> {
         return Ok(1);
     }
     // SAFETY: an open file, which the callee closes, and a path that outlives the call.
-    let failed = unsafe {
-        ffi::PyRun_AnyFileExFlags(file.cast(), c_path.as_ptr(), 1, &mut compiler_flags())
-    };
+    let failed = unsafe { ffi::PyRun_AnyFileExFlags(file.cast(), c_path.as_ptr(), 1, &mut compiler_flags()) };
     Ok(c_int::from(failed != 0))
 }
 
@@ -126,9 +125,8 @@ fn run_standard_input() -> c_int {
 }
 
 fn run_module(py: Python<'_>, name: &str, alter_argv: bool) -> c_int {
-    let ran = py
-        .import("runpy")
-        .and_then(|runpy| runpy.call_method1("_run_module_as_main", (name, alter_argv)));
+    let ran =
+        py.import("runpy").and_then(|runpy| runpy.call_method1("_run_module_as_main", (name, alter_argv)));
     match ran {
         Ok(_) => 0,
         Err(error) => {
@@ -141,7 +139,13 @@ fn run_module(py: Python<'_>, name: &str, alter_argv: bool) -> c_int {
 }
 
 fn compiler_flags() -> ffi::PyCompilerFlags {
-    let minor = if cfg!(Py_3_13) { 13 } else if cfg!(Py_3_12) { 12 } else { 11 };
+    let minor = if cfg!(Py_3_13) {
+        13
+    } else if cfg!(Py_3_12) {
+        12
+    } else {
+        11
+    };
     ffi::PyCompilerFlags { cf_flags: 0, cf_feature_version: minor }
 }
 

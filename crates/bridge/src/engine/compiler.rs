@@ -1,8 +1,9 @@
 //! The compile thread: machine code is made there while the program runs on.
 //!
 //! In: jobs, from threads that hold the GIL. Out: nothing; a job takes the GIL itself when its code is ready. One thread
-//! with an 8 MB stack, started at the first job, at most `MAX_IN_FLIGHT` jobs at once. A fork waits until no compile is
-//! inside LLVM (its locks must not be inherited) and the child starts a thread of its own; at exit the thread is joined.
+//! with an 8 MB stack, started at the first job, at most `MAX_IN_FLIGHT` jobs at once. It ends before `os.fork`, which
+//! from 3.12 on warns about other threads, and starts again behind it; a fork past Python waits until no compile is
+//! inside LLVM (its locks must not be inherited). The child starts a thread of its own; at exit the thread is joined.
 
 use std::collections::VecDeque;
 use std::ptr::null_mut;
@@ -27,6 +28,8 @@ struct Worker {
     wake: Condvar,
     in_flight: AtomicUsize,
     closing: AtomicBool,
+    /// The thread shall end and leave what waits to the next one.
+    resting: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -97,22 +100,82 @@ pub(crate) fn outside_fork<R>(stage: impl FnOnce() -> R) -> R {
 fn worker(py: Python<'_>) -> PyResult<&'static Worker> {
     // SAFETY: null, or a worker that is never freed.
     if let Some(worker) = unsafe { WORKER.load(Ordering::Acquire).as_ref() } {
+        start(worker)?;
         return Ok(worker);
     }
     install_fork_hooks();
     let worker: &'static Worker = Box::leak(Box::default());
-    let handle = thread::Builder::new()
-        .name("overdrive-compile".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(move || run(worker))
-        .map_err(|e| {
-            pyo3::exceptions::PyRuntimeError::new_err(format!("cannot start the compile thread: {e}"))
-        })?;
-    *worker.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+    start(worker)?;
     // The GIL is held, so nobody else starts one meanwhile.
     WORKER.store(std::ptr::from_ref(worker).cast_mut(), Ordering::Release);
     join_at_exit(py)?;
+    rest_at_fork(py)?;
     Ok(worker)
+}
+
+/// Starts the thread, if there is none. The GIL is held.
+fn start(worker: &'static Worker) -> PyResult<()> {
+    let mut thread = worker.thread.lock().unwrap_or_else(PoisonError::into_inner);
+    if thread.is_none() && !worker.closing.load(Ordering::Acquire) {
+        let handle = thread::Builder::new()
+            .name("overdrive-compile".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || run(worker))
+            .map_err(|e| {
+                pyo3::exceptions::PyRuntimeError::new_err(format!("cannot start the compile thread: {e}"))
+            })?;
+        *thread = Some(handle);
+    }
+    Ok(())
+}
+
+/// Ends the thread behind the job that it works on; further jobs wait for the next thread.
+fn rest(py: Python<'_>) {
+    // SAFETY: null, or a worker that is never freed.
+    let Some(worker) = (unsafe { WORKER.load(Ordering::Acquire).as_ref() }) else { return };
+    let handle = worker.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(handle) = handle {
+        worker.resting.store(true, Ordering::Release);
+        py.detach(|| {
+            drop(worker.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+            worker.wake.notify_all();
+            // A panic was printed when it happened; the next thread goes on.
+            let _ = handle.join();
+        });
+        worker.resting.store(false, Ordering::Release);
+    }
+}
+
+/// Starts a thread for the jobs that waited over a fork.
+extern "C" fn go_on(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+    // SAFETY: null, or a worker that is never freed.
+    if let Some(worker) = unsafe { WORKER.load(Ordering::Acquire).as_ref() } {
+        let waits = !worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if waits {
+            // Without a thread the functions stay interpreted.
+            let _ = start(worker);
+        }
+    }
+    0
+}
+
+/// Python looks for other threads right behind the fork, so the thread starts again a little later: as a pending call.
+fn rest_at_fork(py: Python<'_>) -> PyResult<()> {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    // A forked child has inherited the hooks.
+    if ONCE.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let before = PyCFunction::new_closure(py, None, None, |args, _| rest(args.py()))?;
+    let after = PyCFunction::new_closure(py, None, None, |_, _| {
+        // SAFETY: a static function that needs no argument. With a full queue the next job starts the thread.
+        unsafe { pyo3::ffi::Py_AddPendingCall(Some(go_on), null_mut()) };
+    })?;
+    let hooks = pyo3::types::PyDict::new(py);
+    pyo3::types::PyDictMethods::set_item(&hooks, "before", before)?;
+    pyo3::types::PyDictMethods::set_item(&hooks, "after_in_parent", after)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
+    Ok(())
 }
 
 fn run(worker: &Worker) {
@@ -120,7 +183,7 @@ fn run(worker: &Worker) {
     loop {
         let mut jobs = worker.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let job = loop {
-            if worker.closing.load(Ordering::Acquire) {
+            if worker.closing.load(Ordering::Acquire) || worker.resting.load(Ordering::Acquire) {
                 return;
             }
             match jobs.pop_front() {

@@ -70,7 +70,10 @@ pub(super) struct Counter {
 impl Counter {
     /// Starts to count. `None` when it is not possible now: no slot or no tool id is free, or the function
     /// has another code object by now.
-    pub(super) fn start(code: &Bound<'_, PyAny>, function: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Counter>> {
+    pub(super) fn start(
+        code: &Bound<'_, PyAny>,
+        function: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Counter>> {
         let identity = code.as_ptr() as usize;
         // SAFETY: the GIL is held and the closure runs no Python.
         let taken = unsafe {

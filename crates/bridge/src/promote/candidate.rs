@@ -52,7 +52,9 @@ pub(super) struct Candidate {
     pub(super) attempts: u32,
     /// Number of the window from which it may be tried again.
     pub(super) next_try: u64,
-    /// When its code was first handed to the engine's loops as well.
+    /// Number of the window in which it was handed to the engine.
+    pub(super) handed_over: u64,
+    /// Whether its running loops were handed to the engine.
     pub(super) entered_loops: bool,
     /// Statistics at the last window's end, to see what a window added.
     pub(super) last_stats: Stats,
@@ -79,6 +81,7 @@ impl Candidate {
             score: 0.0,
             attempts: 0,
             next_try: 0,
+            handed_over: 0,
             entered_loops: false,
             last_stats: Stats::default(),
             losses: 0,
@@ -111,6 +114,7 @@ impl Candidate {
     pub(super) fn row(&self, stats: &Stats, started: Instant) -> Option<Row> {
         let state = match &self.state {
             State::Watched => return None,
+            // Compiled at its next call, which has not come, or being compiled at this moment.
             State::Compiling(_) => "compiling",
             State::Promoted(_) => "promoted",
             State::Wanted(_) => "would promote",

@@ -31,6 +31,8 @@ const FIRST_RETRY: u64 = 2;
 const LEAST_TIMED_CALLS: u64 = 8;
 /// Windows in a row in which native code must have saved too little before it is put back.
 const LOSSES: u32 = 3;
+/// Windows for which a compilation takes one of the `Policy.max_compiles` places.
+const PATIENCE: u64 = 4;
 /// A counter that saw no call begin is given up after this many windows.
 const COUNTED_WINDOWS: u32 = 3;
 
@@ -59,7 +61,13 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(policy: Policy, engine: Arc<dyn Engine>, only: Vec<String>, skip: Vec<String>, own_files: String) -> Self {
+    pub(super) fn new(
+        policy: Policy,
+        engine: Arc<dyn Engine>,
+        only: Vec<String>,
+        skip: Vec<String>,
+        own_files: String,
+    ) -> Self {
         let least_share = score::least_useful_share(&policy.weights, policy.threshold);
         Self {
             policy,
@@ -79,7 +87,9 @@ impl Driver {
     /// Whether this window has anything for which the GIL must be taken.
     pub(super) fn needs_python(&self, samples: &Samples) -> bool {
         let open = |c: &Candidate| {
-            c.counter.is_some() || matches!(c.state, State::Compiling(_) | State::Promoted(_)) || c.streak.last().is_some()
+            c.counter.is_some()
+                || matches!(c.state, State::Compiling(_) | State::Promoted(_))
+                || c.streak.last().is_some()
         };
         self.candidates.iter().any(open)
             || samples.functions.iter().any(|(place, seen)| self.is_warm(samples, seen) && self.wants(place))
@@ -90,7 +100,8 @@ impl Driver {
     }
 
     fn wants(&self, place: &Place) -> bool {
-        let named = |patterns: &[String]| patterns.iter().any(|p| pattern::names(p, &place.file, &place.name));
+        let named =
+            |patterns: &[String]| patterns.iter().any(|p| pattern::names(p, &place.file, &place.name));
         let ours = !self.own_files.is_empty() && place.file.starts_with(&self.own_files);
         !ours
             && !place.file.starts_with("<frozen ")
@@ -111,7 +122,7 @@ impl Driver {
         warm.sort_by(|a, b| b.1.own.cmp(&a.1.own).then_with(|| a.0.cmp(b.0)));
         let mut seen_now = vec![false; self.candidates.len()];
         for (place, seen) in warm {
-            for index in self.look_up(py, place) {
+            for index in self.look_up(py, place, seen) {
                 seen_now.resize(self.candidates.len(), false);
                 seen_now[index] |= self.add_window(index, seen, samples, seconds);
             }
@@ -128,14 +139,18 @@ impl Driver {
         self.judge(py);
     }
 
-    /// Candidates behind a place; searches for them when it is new or enough time has passed since.
-    fn look_up(&mut self, py: Python<'_>, place: &Place) -> Vec<usize> {
+    /// Candidates behind a place; searches for them when it is new, or when enough time has passed and something is
+    /// missing: a function object, or the code of some lines (lambdas share their name).
+    fn look_up(&mut self, py: Python<'_>, place: &Place, seen: &Seen) -> Vec<usize> {
         let (window, engine) = (self.window, self.engine.clone());
         let known = self.places.entry(place.clone()).or_default();
         let complete = !known.candidates.is_empty()
             && known.candidates.iter().all(|&i| {
                 let c = &self.candidates[i];
                 c.function.is_some() || c.facts.kind == CodeKind::Once
+            })
+            && seen.lines.keys().all(|line| {
+                *line == 0 || known.candidates.iter().any(|&i| self.candidates[i].facts.lines.contains(line))
             });
         if complete || window < known.next {
             return known.candidates.clone();
@@ -226,7 +241,9 @@ impl Driver {
                     && c.counter.is_none()
                     && c.counted_windows == 0
                     && c.facts.kind == CodeKind::Function
-                    && c.streak.last().is_some_and(|w| w.best_possible(&self.policy.weights) >= self.policy.threshold)
+                    && c.streak
+                        .last()
+                        .is_some_and(|w| w.best_possible(&self.policy.weights) >= self.policy.threshold)
             })
             .collect();
         wanted.sort_by(|&a, &b| self.candidates[b].share.total_cmp(&self.candidates[a].share));
@@ -246,7 +263,7 @@ impl Driver {
 
     /// Hands the best decided candidates to the engine, as many as may be in flight.
     fn promote(&mut self, py: Python<'_>) {
-        let in_flight = self.engine.in_flight();
+        let in_flight = self.candidates.iter().filter(|c| self.is_in_flight(c)).count();
         let Policy { weights, threshold, windows, .. } = &self.policy;
         let mut decided: Vec<(usize, f64)> = (0..self.candidates.len())
             .filter_map(|i| {
@@ -257,12 +274,20 @@ impl Driver {
                 (open && may).then_some((i, score))
             })
             .collect();
-        decided.sort_by(|a, b| b.1.total_cmp(&a.1).then(self.candidates[b.0].share.total_cmp(&self.candidates[a.0].share)));
-        let free = if self.policy.observe { usize::MAX } else { self.policy.max_compiles.saturating_sub(in_flight) };
+        decided.sort_by(|a, b| {
+            b.1.total_cmp(&a.1).then(self.candidates[b.0].share.total_cmp(&self.candidates[a.0].share))
+        });
+        let free =
+            if self.policy.observe { usize::MAX } else { self.policy.max_compiles.saturating_sub(in_flight) };
         for (index, score) in decided.into_iter().take(free) {
             self.candidates[index].score = score;
             self.promote_one(py, index);
         }
+    }
+
+    /// A ticket that is still open after some windows waits for its function's next call, not for the compiler.
+    fn is_in_flight(&self, candidate: &Candidate) -> bool {
+        matches!(candidate.state, State::Compiling(_)) && self.window < candidate.handed_over + PATIENCE
     }
 
     fn promote_one(&mut self, py: Python<'_>, index: usize) {
@@ -297,7 +322,9 @@ impl Driver {
         }
         if candidate.facts.kind == CodeKind::Function {
             let promoted = match &candidate.function {
-                Some(function) => engine.promote(function.bind(py), When::Now).map_err(|error| error.to_string()),
+                Some(function) => {
+                    engine.promote(function.bind(py), When::Now).map_err(|error| error.to_string())
+                }
                 None => Err("no function object was found for this code".to_owned()),
             };
             match promoted {
@@ -311,6 +338,7 @@ impl Driver {
             candidate.attempts -= 1;
             return;
         }
+        candidate.handed_over = self.window;
         candidate.state = State::Compiling(tickets);
     }
 
@@ -318,7 +346,8 @@ impl Driver {
         let (window, back_off) = (self.window, self.policy.back_off);
         let candidate = &mut self.candidates[index];
         candidate.state = State::Refused;
-        candidate.next_try = window + back_off.saturating_mul(4u64.saturating_pow(candidate.attempts.saturating_sub(1)));
+        candidate.next_try =
+            window + back_off.saturating_mul(4u64.saturating_pow(candidate.attempts.saturating_sub(1)));
         for reason in reasons {
             candidate.note(reason);
         }
@@ -370,11 +399,10 @@ impl Driver {
             let Some(function) = candidate.function.as_ref().map(|f| f.bind(py).clone()) else { continue };
             if self.engine.demote(&function).is_ok_and(|demoted| demoted) {
                 candidate.losses = 0;
-                self.refuse(index, vec![format!(
-                    "put back: {} per call native, {} in CPython",
-                    human(after),
-                    human(before)
-                )]);
+                self.refuse(
+                    index,
+                    vec![format!("put back: {} per call native, {} in CPython", human(after), human(before))],
+                );
                 self.candidates[index].state = State::Demoted;
             }
         }
@@ -420,7 +448,8 @@ fn human(time: Duration) -> String {
 fn somebody_traces(py: Python<'_>) -> bool {
     // SAFETY: the GIL is held, so thread states neither come nor go.
     let by_thread = unsafe {
-        let mut thread = ffi::PyInterpreterState_ThreadHead(ffi::PyThreadState_GetInterpreter(ffi::PyThreadState_Get()));
+        let mut thread =
+            ffi::PyInterpreterState_ThreadHead(ffi::PyThreadState_GetInterpreter(ffi::PyThreadState_Get()));
         let mut found = false;
         while !thread.is_null() && !found {
             found = osr::has_foreign_tracer(Thread(thread.cast()));

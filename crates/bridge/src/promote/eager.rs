@@ -82,10 +82,15 @@ pub(super) fn after_fork() {
 /// Promotes `function` if it belongs to the project. True when its code need not be reported again.
 pub(super) fn offer(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let code = function.getattr("__code__")?;
-    let place = Place { file: code.getattr("co_filename")?.extract()?, name: code.getattr("co_qualname")?.extract()? };
+    let place = Place {
+        file: code.getattr("co_filename")?.extract()?,
+        name: code.getattr("co_qualname")?.extract()?,
+    };
     // SAFETY: the GIL is held, and the closure runs no Python.
     let engine = unsafe {
-        STATE.with(|state| state.as_ref().filter(|state| state.wants(&place)).map(|state| state.engine.clone()))
+        STATE.with(|state| {
+            state.as_ref().filter(|state| state.wants(&place)).map(|state| state.engine.clone())
+        })
     };
     let Some(engine) = engine else { return Ok(true) };
     if !engine.original(&code).is(&code) {
@@ -127,7 +132,8 @@ impl Eager {
     }
 
     fn wants(&self, place: &Place) -> bool {
-        let named = |patterns: &[String]| patterns.iter().any(|p| pattern::names(p, &place.file, &place.name));
+        let named =
+            |patterns: &[String]| patterns.iter().any(|p| pattern::names(p, &place.file, &place.name));
         self.is_project(&place.file) && (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn find(py: Python<'_>, engine: &dyn Engine, place: &Place, heap: boo
         found.offer(&code, function.as_ref())?;
     }
     found.search_modules(py)?;
-    if heap && found.found.iter().all(|f| f.function.is_none()) && !place.name.ends_with("<module>") {
+    if heap && !place.name.ends_with("<module>") {
         found.search_heap(py)?;
     }
     Ok(found.found)
@@ -56,7 +56,8 @@ impl Search<'_> {
     /// Takes `code` if it has the place's name.
     fn offer(&mut self, code: &Bound<'_, PyAny>, function: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let code = self.engine.original(&super::calls::original(code));
-        if !same_text(&code, "co_qualname", &self.place.name) || !same_text(&code, "co_filename", &self.place.file)
+        if !same_text(&code, "co_qualname", &self.place.name)
+            || !same_text(&code, "co_filename", &self.place.file)
         {
             return Ok(false);
         }
@@ -84,11 +85,17 @@ impl Search<'_> {
             let Ok(namespace) = module.getattr("__dict__").and_then(|d| Ok(d.cast_into::<PyDict>()?)) else {
                 continue;
             };
-            let from_here = namespace.get_item("__file__")?.is_some_and(|file| {
-                file.extract::<String>().is_ok_and(|file| file == place.file)
-            });
+            let from_here = namespace
+                .get_item("__file__")?
+                .is_some_and(|file| file.extract::<String>().is_ok_and(|file| file == place.file));
             if from_here {
                 self.descend(namespace.as_any(), &parts)?;
+                // Functions under another name: assigned lambdas, renamed and patched ones.
+                for value in namespace.values().iter() {
+                    if value.cast::<PyFunction>().is_ok() {
+                        self.offer(&value.getattr("__code__")?, Some(&value))?;
+                    }
+                }
             }
         }
         Ok(())
@@ -174,7 +181,9 @@ fn functions_in<'py>(object: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
 
 fn same_text(code: &Bound<'_, PyAny>, attribute: &str, text: &str) -> bool {
     code.getattr(attribute).is_ok_and(|value| {
-        value.cast::<pyo3::types::PyString>().is_ok_and(|value| value.to_str().is_ok_and(|value| value == text))
+        value
+            .cast::<pyo3::types::PyString>()
+            .is_ok_and(|value| value.to_str().is_ok_and(|value| value == text))
     })
 }
 

@@ -48,11 +48,6 @@ pub trait Engine: Send + Sync {
         code.clone()
     }
 
-    /// Compilations that wait or run now.
-    fn in_flight(&self) -> usize {
-        0
-    }
-
     /// Whether native code of `function` is in place.
     fn is_promoted(&self, function: &Bound<'_, PyAny>) -> bool;
 }

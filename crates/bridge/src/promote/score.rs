@@ -147,7 +147,12 @@ mod tests {
     }
 
     fn window(share: f64, loop_share: f64, calls: Option<f64>, bytes: usize) -> Window {
-        Window { self_share: share, loop_samples_per_s: 200.0 * loop_share, calls_per_s: calls, code_bytes: bytes }
+        Window {
+            self_share: share,
+            loop_samples_per_s: 200.0 * loop_share,
+            calls_per_s: calls,
+            code_bytes: bytes,
+        }
     }
 
     /// Rule 25's table of expected decisions (docs of the engine); change it only with a new measurement.

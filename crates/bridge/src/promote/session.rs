@@ -86,7 +86,14 @@ fn session_start(
         super::eager::start(py, engine.clone(), only.clone(), skip.clone(), &own_files)?;
     }
     let driver = Driver::new(policy.clone(), engine, only, skip, own_files);
-    let state = State { driver, policy, sampler: None, samples: Samples::default(), started: Instant::now(), total: 0 };
+    let state = State {
+        driver,
+        policy,
+        sampler: None,
+        samples: Samples::default(),
+        started: Instant::now(),
+        total: 0,
+    };
     let session = spawn(Box::new(state))?;
     put(session);
     Ok(true)
@@ -126,7 +133,9 @@ fn take() -> Option<Session> {
 fn commands() -> PyResult<Option<Sender<Command>>> {
     session_resume()?;
     Ok(match &*lock() {
-        Some(Owned { session: Session::Running { commands, .. }, process }) if *process == std::process::id() => {
+        Some(Owned { session: Session::Running { commands, .. }, process })
+            if *process == std::process::id() =>
+        {
             Some(commands.clone())
         }
         _ => None,

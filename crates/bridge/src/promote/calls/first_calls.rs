@@ -46,9 +46,9 @@ unsafe extern "C" fn on_audit(event: *const c_char, arguments: *mut ffi::PyObjec
         // SAFETY: see above.
         let arguments = unsafe { Bound::from_borrowed_ptr(py, arguments) };
         let Ok(code) = arguments.get_item(0) else { return };
-        let ours = code
-            .getattr("co_filename")
-            .is_ok_and(|file| file.cast::<PyString>().is_ok_and(|file| file.to_str().is_ok_and(eager::wants_file)));
+        let ours = code.getattr("co_filename").is_ok_and(|file| {
+            file.cast::<PyString>().is_ok_and(|file| file.to_str().is_ok_and(eager::wants_file))
+        });
         if ours {
             // A code object that cannot be copied runs as it is.
             let _ = prologue::watch_constants(&code);

@@ -122,9 +122,7 @@ unsafe extern "C" fn on_start(
         });
     }
     // SAFETY: the interpreter calls with the GIL.
-    unsafe {
-        none()
-    }
+    unsafe { none() }
 }
 
 unsafe extern "C" fn on_return(

@@ -147,7 +147,8 @@ fn copy_with_call<'py>(code: &Bound<'py, PyAny>, callable: Bound<'py, PyAny>) ->
     let changes = PyDict::new(py);
     changes.set_item("co_code", PyBytes::new(py, &[&prologue.bytes, &shape.bytecode[..]].concat()))?;
     changes.set_item("co_linetable", PyBytes::new(py, &[&unlocated(length), lines.as_bytes()].concat()))?;
-    changes.set_item("co_exceptiontable", PyBytes::new(py, &emit_exception_table(&shape.handlers, length)))?;
+    changes
+        .set_item("co_exceptiontable", PyBytes::new(py, &emit_exception_table(&shape.handlers, length)))?;
     let all: Vec<Bound<'_, PyAny>> = constants.iter().chain([callable]).collect();
     changes.set_item("co_consts", PyTuple::new(py, all)?)?;
     let depth: usize = code.getattr("co_stacksize")?.extract()?;

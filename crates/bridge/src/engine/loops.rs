@@ -15,7 +15,7 @@ use super::unit::{Kind, Unit};
 use crate::mechanics::activation::Activation;
 use crate::mechanics::frame::field;
 use crate::mechanics::native::{Body, LoopOutcome};
-use crate::mechanics::{layout, osr, stub};
+use crate::mechanics::{layout, osr, selftest, stub};
 use crate::promote::{Progress, Ticket};
 
 /// Has the loops of `code` offered to native code from now on.
@@ -24,6 +24,10 @@ use crate::promote::{Progress, Ticket};
 /// What arming raises.
 pub(crate) fn arm(code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
     let ticket = Ticket::new(Progress::Pending);
+    if let Err(problem) = selftest::check(code.py()) {
+        ticket.set(Progress::Refused(vec![format!("this CPython is not laid out as expected: {problem}")]));
+        return Ok(ticket);
+    }
     let body: Option<Box<dyn Body>> = match stub::original_of(code) {
         Some(_) => None,
         None => Some(Box::new(LoopBody(Arc::new(Loops {

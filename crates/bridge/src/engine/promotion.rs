@@ -14,7 +14,7 @@ use pyo3::types::{PyCode, PyFunction};
 use super::explain;
 use super::run::UnitBody;
 use super::unit::{Kind, Unit, units_of};
-use crate::mechanics::stub;
+use crate::mechanics::{selftest, stub};
 use crate::promote::{Engine, Progress, Stats, Ticket, When};
 
 /// The engine, as promotion sees it.
@@ -97,6 +97,9 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>) -> PyResult<Ticket> {
 /// # Errors
 /// `AttributeError` when it is no code object.
 pub(crate) fn refusal(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if let Err(problem) = selftest::check(code.py()) {
+        return Ok(Some(format!("this CPython is not laid out as expected: {problem}")));
+    }
     Ok(stub::refusal(code)?.map(str::to_owned))
 }
 

@@ -32,7 +32,8 @@ use monitoring as mechanism;
 
 /// A code object whose loop heads are offered.
 struct Armed {
-    code: Py<PyAny>,
+    /// Keeps the code object alive: the map's key is its address.
+    _code: Py<PyAny>,
     source: Source,
     ops: &'static Opcodes,
 }
@@ -64,7 +65,7 @@ pub fn arm(code: &Bound<'_, PyAny>, body: Option<Box<dyn Body>>) -> PyResult<boo
                 .unbind(),
         ),
     };
-    let armed = Arc::new(Armed { code: code.clone().unbind(), source, ops: Opcodes::get(py)? });
+    let armed = Arc::new(Armed { _code: code.clone().unbind(), source, ops: Opcodes::get(py)? });
     // SAFETY: the GIL is held; the replaced entry is dropped outside, as dropping may run Python.
     let before =
         unsafe { ARMED.with(|all| all.get_or_insert_default().insert(code.as_ptr() as usize, armed)) };

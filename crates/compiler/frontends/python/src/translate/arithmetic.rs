@@ -224,6 +224,12 @@ impl Tx<'_> {
     }
 
     pub(crate) fn unary(&mut self, kind: UnaryKind) {
+        // `+x` of an exact int or float is the very object.
+        if kind == UnaryKind::Positive
+            && matches!(self.peek(0), Val::Num(Num { flavour: Flavour::Int | Flavour::Float, .. }))
+        {
+            return;
+        }
         if let Val::Num(n) = self.peek(0).clone()
             && !self.blocked()
             && let Some(v) = self.num_unary(kind, n)
@@ -261,7 +267,6 @@ impl Tx<'_> {
                 let v = self.checked(CheckedOp::Sub, zero, n.v);
                 Some(Val::num(Flavour::NpI64, v))
             }
-            (UnaryKind::Positive, Flavour::Int | Flavour::Float) => Some(Val::Num(n)),
             (UnaryKind::Positive, Flavour::Bool) => {
                 let v = self.as_int(n)?;
                 Some(Val::num(Flavour::Int, v))

@@ -102,7 +102,12 @@ impl Tx<'_> {
     }
 
     fn native_call(&mut self, n: usize) -> bool {
-        let args: Vec<Val> = (0..n).rev().map(|i| self.peek(i).clone()).collect();
+        let mut args: Vec<Val> = (0..n).rev().map(|i| self.peek(i).clone()).collect();
+        if !self.is_iterable_call(n) {
+            // The stack entries keep their references until the call is done; a result takes its own.
+            args.iter_mut()
+                .for_each(|a| a.map_own(&|own| if own == Own::Owned { Own::Fragile } else { own }));
+        }
         match self.callee(n).map(|(m, r)| (m, r.cloned())) {
             Some((Meaning::Math(f), None)) => match self.math(f, &args) {
                 Some(v) => self.finish_call(n, v),
@@ -128,6 +133,11 @@ impl Tx<'_> {
             }
             _ => false,
         }
+    }
+
+    fn is_iterable_call(&self, n: usize) -> bool {
+        let meaning = self.callee(n).map(|(m, _)| m);
+        matches!(meaning, Some(Meaning::Builtin(Builtin::Range | Builtin::Enumerate | Builtin::Zip)))
     }
 
     /// `range`, `enumerate`, `zip` whose result goes straight into a loop.

@@ -17,6 +17,9 @@ use crate::translate::shape::{At, Hold, Shape, from_params, join, param_types, s
 use crate::translate::value::{Boxed, Num, Own, Val};
 use crate::translate::{Step, Stop};
 
+/// Reason of the exit behind a module's loop.
+const LOOP_ENDED: &str = "the loop ended";
+
 /// Blocks in the order of translation.
 pub(crate) struct Order {
     pub(crate) blocks: Vec<usize>,
@@ -74,8 +77,22 @@ impl Tx<'_> {
         if let Some(header) = self.entered.get(&target).cloned() {
             return self.back_edge(target, edge, &header);
         }
+        if self.nest.as_ref().is_some_and(|nest| !nest.contains(&target)) {
+            self.leave_nest(target, edge);
+            return Ok(());
+        }
         self.pending.entry(target).or_default().push(edge);
         Ok(())
+    }
+
+    /// The loop nest of a module is done: the rest of the module runs once, in CPython.
+    fn leave_nest(&mut self, target: usize, edge: Edge) {
+        let saved = (self.cur.take(), std::mem::take(&mut self.st));
+        self.cur = Some(edge.block);
+        self.st = edge.state;
+        let exit = self.exit_block(target, LOOP_ENDED);
+        self.terminate(Terminator::Exit(exit));
+        (self.cur, self.st) = saved;
     }
 
     /// A conditional jump: each side gets a block of its own, so that conversions have a place.
@@ -196,9 +213,10 @@ impl Tx<'_> {
         self.flush_dropped(shape);
         let mut args = Vec::new();
         let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
-        for (val, s) in vals.into_iter().zip(shape) {
-            self.coerce(val, s, &mut args)?;
-        }
+        self.forgetting(|tx| {
+            let mut pairs = vals.into_iter().zip(shape);
+            pairs.try_for_each(|(val, s)| tx.coerce(val, s, &mut args))
+        })?;
         self.terminate(Terminator::Jump(target, args));
         (self.cur, self.st) = saved;
         Ok(())
@@ -380,7 +398,7 @@ impl Tx<'_> {
             let mut args = Vec::new();
             for ((val, s), same) in vals.into_iter().zip(&shape).zip(&same) {
                 if !same {
-                    self.coerce(val, s, &mut args)?;
+                    self.forgetting(|tx| tx.coerce(val, s, &mut args))?;
                 }
             }
             self.terminate(Terminator::Jump(block, args));

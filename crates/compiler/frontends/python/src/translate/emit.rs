@@ -92,8 +92,12 @@ pub(crate) struct Tx<'a> {
     pub(crate) needs_frame: bool,
     pub(crate) local_types: HashMap<String, String>,
     pub(crate) skip_until: usize,
+    /// Boxes of computed floats are not remembered at present.
+    pub(crate) forgetful: bool,
     /// A virtual iterator was needed as an object: the translation must not be used.
     pub(crate) impossible: bool,
+    /// Of module code only the loop nest at the entry is translated: its blocks.
+    pub(crate) nest: Option<HashSet<usize>>,
     pub(crate) cached: Vec<super::globals::Cached>,
     pub(crate) is_loop_entry: bool,
     iconsts: HashMap<Value, i64>,
@@ -134,7 +138,9 @@ impl<'a> Tx<'a> {
             needs_frame: is_loop_entry,
             local_types: HashMap::new(),
             skip_until: 0,
+            forgetful: false,
             impossible: false,
+            nest: None,
             cached: Vec::new(),
             is_loop_entry,
             iconsts: HashMap::new(),
@@ -587,9 +593,39 @@ impl<'a> Tx<'a> {
             }
             None => {
                 let v = self.box_fresh(n.flavour, n.v);
+                self.remember_box(n, v);
                 Obj::new(v, Own::Owned, ty)
             }
         }
+    }
+
+    /// A computed float is boxed once: the locals that hold it keep the object (identity decides `nan in [nan]`).
+    fn remember_box(&mut self, n: Num, v: Value) {
+        if !matches!(n.flavour, Flavour::Float | Flavour::NpF64) || self.forgetful {
+            return;
+        }
+        let mut n_holders = 0;
+        let n_locals = self.f.code.localsplus.len();
+        let locals = self.st.locals.iter_mut().take(n_locals);
+        for val in locals.chain(&mut self.st.stack) {
+            val.each_num(&mut |held| {
+                if held.v == n.v && held.flavour == n.flavour && held.boxed.is_none() {
+                    held.boxed = Some(Boxed { v, own: Own::Owned, maybe_null: false });
+                    n_holders += 1;
+                }
+            });
+        }
+        for _ in 0..n_holders {
+            self.emit0(Inst::IncRef(v));
+        }
+    }
+
+    /// Runs `f` while boxes are not remembered: where the state is being taken apart, or on one side of a branch.
+    pub(crate) fn forgetting<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.forgetful, true);
+        let result = f(self);
+        self.forgetful = before;
+        result
     }
 
     fn box_fresh(&mut self, flavour: Flavour, v: Value) -> Value {
@@ -649,7 +685,7 @@ impl<'a> Tx<'a> {
                     let v = if matches!(side, Val::Unset) {
                         self.null()
                     } else {
-                        let o = self.as_obj(side);
+                        let o = self.forgetting(|tx| tx.as_obj(side));
                         self.owned_ref(&o)
                     };
                     self.terminate(Terminator::Jump(done, vec![v]));
@@ -679,10 +715,9 @@ impl<'a> Tx<'a> {
             if matches!(self.st.stack[i], Val::Unset | Val::Obj(_)) {
                 continue;
             }
-            let val = self.st.stack[i].clone();
+            // Its references are taken out while the object is made.
+            let val = std::mem::replace(&mut self.st.stack[i], Val::Unset);
             if let Val::Tuple(parts) = val {
-                // Its parts are owned by the entry: take them out while the tuple is made.
-                self.st.stack[i] = Val::Unset;
                 let o = self.as_obj(Val::Tuple(parts));
                 self.st.stack[i] = Val::Obj(o);
             } else {

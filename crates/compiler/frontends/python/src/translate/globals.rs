@@ -39,7 +39,7 @@ impl Tx<'_> {
         false
     }
 
-    /// Decides which globals to keep: ints and floats that the loop nest at the entry stores.
+    /// Finds the loop nest at the entry and decides which globals to keep: ints and floats that the loop nest at the entry stores.
     pub(crate) fn choose_globals(&mut self, block: usize) {
         let mut outer = self.f.loops.innermost[block];
         while let Some(parent) = outer.and_then(|l| self.f.loops.loops[l].parent) {
@@ -47,6 +47,9 @@ impl Tx<'_> {
         }
         let Some(outer) = outer else { return };
         let blocks = self.f.loops.loops[outer].blocks.clone();
+        if !self.f.code.is_function() {
+            self.nest = Some(blocks.iter().copied().collect());
+        }
         for i in blocks.into_iter().flat_map(|b| self.f.cfg.blocks[b].instrs()) {
             let Some(name) = stores(&self.f.instrs[i].op) else { continue };
             if self.cached.iter().any(|c| c.name == name) || self.oracle.blocked(self.f.instrs[i].op_offset) {
@@ -130,7 +133,7 @@ impl Tx<'_> {
         if !dirty {
             return;
         }
-        let o = self.box_num(num);
+        let o = self.forgetting(|tx| tx.box_num(num));
         let (globals, _) = self.scopes();
         let name = self.name(self.cached[k].name);
         self.needs_frame = true;

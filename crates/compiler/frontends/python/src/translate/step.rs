@@ -436,7 +436,7 @@ impl Tx<'_> {
             self.terminate(Terminator::Exit(e));
             return;
         }
-        self.box_top(1);
+        self.forgetting(|tx| tx.box_top(1));
         let Val::Obj(o) = self.pop() else { return };
         let v = self.owned_ref(&o);
         // Locals go in slot order, as a frame clears them; what remains on the stack goes with them.

@@ -269,14 +269,8 @@ impl Tx<'_> {
         }
         // Box and take references before anything changes.
         let len = self.st.stack.len();
-        let value = self.st.stack[len - 3].clone();
-        let boxed = match value {
-            Val::Tuple(_) => {
-                self.st.stack[len - 3] = Val::Unset;
-                self.as_obj(value)
-            }
-            value => self.as_obj(value),
-        };
+        let value = std::mem::replace(&mut self.st.stack[len - 3], Val::Unset);
+        let boxed = self.as_obj(value);
         self.st.stack[len - 3] = Val::Obj(boxed.clone());
         if plain {
             self.clobber_floats();

@@ -151,6 +151,15 @@ impl Val {
         }
     }
 
+    /// Calls `f` on the number this is, or on those that a virtual tuple holds.
+    pub(crate) fn each_num(&mut self, f: &mut dyn FnMut(&mut Num)) {
+        match self {
+            Val::Num(n) => f(n),
+            Val::Tuple(parts) => parts.iter_mut().for_each(|p| p.each_num(f)),
+            _ => {}
+        }
+    }
+
     /// Changes each reference's holder.
     pub(crate) fn map_own(&mut self, f: &dyn Fn(Own) -> Own) {
         self.each_ref(&mut |_, own, _| *own = f(*own));

@@ -78,7 +78,7 @@ def comments(text):
 class Run:
     """A block being run in one mode; `values` is what its examples gave."""
 
-    def __init__(self, block, accelerate):
+    def __init__(self, block, accelerate, n_rounds=N_ROUNDS):
         self.block = block
         self.accelerate = accelerate
         self.functions = []
@@ -89,7 +89,7 @@ class Run:
         tree = ast.parse(block.text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for turn in range(N_ROUNDS):
+            for turn in range(n_rounds):
                 for statement in tree.body:
                     self.statement(statement, turn)
 

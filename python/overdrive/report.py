@@ -102,7 +102,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     notes = list(row.notes)
     if row.state not in ("promoted", "would promote"):
         notes.insert(0, row.state)
-    if row.kind == "loops" and row.state == "promoted":
+    if row.state == "promoted" and (row.kind == "loops" or (row.loops_entered and not row.native_calls)):
         notes.insert(0, "loops entered while they ran")
     return (
         f"{row.name} ({row.where})",

@@ -10,9 +10,8 @@ import sys
 import textwrap
 import weakref
 
-import pytest
-
 import overdrive
+import pytest
 
 
 def area(width: float, height: float = 2.0, *, scale: int = 1) -> float:
@@ -144,4 +143,6 @@ def test_cycles_through_the_function_are_collected():
 
 def test_off_returns_the_function():
     program = "import overdrive\ndef f(): pass\nassert overdrive.jit(f) is f and overdrive.promote(f) is f"
-    subprocess.run([sys.executable, "-c", program], check=True, env={"OVERDRIVE": "0", "PYTHONPATH": ":".join(sys.path)})
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, env={"OVERDRIVE": "0", "PYTHONPATH": ":".join(sys.path)}
+    )

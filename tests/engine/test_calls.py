@@ -3,9 +3,8 @@
 import sys
 import traceback
 
-import pytest
-
 import overdrive
+import pytest
 from overdrive import _core
 
 
@@ -45,14 +44,35 @@ def fib(n):
 
 
 CALLS = [
-    (add, (1, 2), {}), (add, (1.5, 2), {}), (add, ("a", "b"), {}), (add, ([1], [2]), {}), (add, (1, "b"), {}),
-    (add, (1,), {}), (add, (1, 2, 3), {}), (add, (), {"a": 1, "b": 2}), (add, (1,), {"b": 2}),
-    (add, (1,), {"a": 2}), (add, (1, 2), {"z": 3}), (add, (2**63 - 1, 1), {}), (add, (True, True), {}),
-    (defaults, (1,), {}), (defaults, (1, 4), {}), (defaults, (1,), {"c": 9}), (defaults, (1, 2, 3), {}),
+    (add, (1, 2), {}),
+    (add, (1.5, 2), {}),
+    (add, ("a", "b"), {}),
+    (add, ([1], [2]), {}),
+    (add, (1, "b"), {}),
+    (add, (1,), {}),
+    (add, (1, 2, 3), {}),
+    (add, (), {"a": 1, "b": 2}),
+    (add, (1,), {"b": 2}),
+    (add, (1,), {"a": 2}),
+    (add, (1, 2), {"z": 3}),
+    (add, (2**63 - 1, 1), {}),
+    (add, (True, True), {}),
+    (defaults, (1,), {}),
+    (defaults, (1, 4), {}),
+    (defaults, (1,), {"c": 9}),
+    (defaults, (1, 2, 3), {}),
     (defaults, (1.5,), {"b": 2.5}),
-    (star, (1, 2, 3), {}), (star, (1,), {"k": 4, "z": 5, "y": 6}), (star, (), {}),
-    (only_positional, (9,), {}), (only_positional, (9, 1), {}), (only_positional, (), {"a": 9}),
-    (fib, (90,), {}), (fib, (93,), {}), (fib, (300,), {}), (fib, (2.0,), {}), (fib, (-1,), {}),
+    (star, (1, 2, 3), {}),
+    (star, (1,), {"k": 4, "z": 5, "y": 6}),
+    (star, (), {}),
+    (only_positional, (9,), {}),
+    (only_positional, (9, 1), {}),
+    (only_positional, (), {"a": 9}),
+    (fib, (90,), {}),
+    (fib, (93,), {}),
+    (fib, (300,), {}),
+    (fib, (2.0,), {}),
+    (fib, (-1,), {}),
 ]
 
 

@@ -1,8 +1,7 @@
 """Every exit of every version is taken, and the result stays CPython's (the exit fuzz of the engine's rules)."""
 
-import pytest
-
 import overdrive
+import pytest
 from overdrive import _core
 
 from .subjects import SUBJECTS

@@ -6,9 +6,8 @@ import sys
 import time
 import weakref
 
-import pytest
-
 import overdrive
+import pytest
 from overdrive import _core
 
 
@@ -112,6 +111,7 @@ def fails(items, i):
 
 def grow(fn, *args):
     """Resident memory that a hundred thousand calls add, in KiB."""
+
     def run(n):
         for _ in range(n):
             try:
@@ -129,8 +129,15 @@ def grow(fn, *args):
 
 @pytest.mark.parametrize(
     "fn, args",
-    [(add, (1e9, 1)), (add, (2**62, 2**62)), (add, ("a" * 100, "b")), (add, (1, "b")), (overflow, (70,)),
-     (collect, ([object(), 1.5, "x", None],)), (fails, ([1, 2], 9))],
+    [
+        (add, (1e9, 1)),
+        (add, (2**62, 2**62)),
+        (add, ("a" * 100, "b")),
+        (add, (1, "b")),
+        (overflow, (70,)),
+        (collect, ([object(), 1.5, "x", None],)),
+        (fails, ([1, 2], 9)),
+    ],
 )
 def test_memory_is_flat(fn, args):
     jitted = overdrive.jit(fn)

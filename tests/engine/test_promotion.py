@@ -9,9 +9,8 @@ import textwrap
 import threading
 import time
 
-import pytest
-
 import overdrive
+import pytest
 from overdrive import _core
 
 from .subjects import SUBJECTS, collatz, fib

@@ -120,7 +120,9 @@ def walk(code):
 def stdlib(every):
     root = pathlib.Path(sysconfig.get_path("stdlib"))
     skip = {"test", "tests", "site-packages", "idlelib", "lib2to3", "__pycache__", "turtledemo"}
-    library = [path for path in sorted(root.rglob("*.py")) if not skip.intersection(path.relative_to(root).parts)]
+    library = [
+        path for path in sorted(root.rglob("*.py")) if not skip.intersection(path.relative_to(root).parts)
+    ]
     yield from library[::every]
     for name in RARE:
         path = root / "test" / f"{name}.py"

@@ -18,7 +18,9 @@ HIDDEN = {"CACHE", "RESERVED"}
 def own_table():
     caches = opcode._inline_cache_entries
     by_name = caches if isinstance(caches, dict) else dict(zip(opcode.opname, caches))
-    has_arg = (lambda n: n in opcode.hasarg) if hasattr(opcode, "hasarg") else (lambda n: n >= opcode.HAVE_ARGUMENT)
+    has_arg = (
+        (lambda n: n in opcode.hasarg) if hasattr(opcode, "hasarg") else (lambda n: n >= opcode.HAVE_ARGUMENT)
+    )
     ops = [
         [number, name, by_name.get(name, 0), bool(has_arg(number))]
         for name, number in sorted(opcode.opmap.items(), key=lambda item: item[1])
@@ -40,7 +42,9 @@ def camel(name):
 
 def main(interpreters):
     tables = [
-        json.loads(subprocess.run([p, "-I", __file__, "--table"], check=True, capture_output=True, text=True).stdout)
+        json.loads(
+            subprocess.run([p, "-I", __file__, "--table"], check=True, capture_output=True, text=True).stdout
+        )
         for p in interpreters
     ]
     names = sorted({name for table in tables for _, name, _, _ in table["ops"]})
@@ -56,7 +60,14 @@ def main(interpreters):
         "pub enum Opcode {",
     ]
     out += [f"    {camel(name)}," for name in names]
-    out += ["}", "", "impl Opcode {", "    /// CPython's name.", "    pub fn name(self) -> &'static str {", "        match self {"]
+    out += [
+        "}",
+        "",
+        "impl Opcode {",
+        "    /// CPython's name.",
+        "    pub fn name(self) -> &'static str {",
+        "        match self {",
+    ]
     out += [f'            Opcode::{camel(name)} => "{name}",' for name in names]
     out += ["        }", "    }", "}"]
     for table in tables:

@@ -37,7 +37,9 @@ def line_per_instruction(code):
             n = min(units, 8)
             table += bytes([0x80 | 13 << 3 | n - 1]) + signed_varint(delta)
             units, delta = units - n, 0
-    consts = [line_per_instruction(item) if isinstance(item, types.CodeType) else item for item in code.co_consts]
+    consts = [
+        line_per_instruction(item) if isinstance(item, types.CodeType) else item for item in code.co_consts
+    ]
     return code.replace(co_linetable=bytes(table), co_consts=tuple(consts))
 
 
@@ -53,7 +55,11 @@ def main(path):
             n_entries = ctypes.c_int.from_address(inner + STACK_TOP).value
             slots = (ctypes.c_void_p * n_entries).from_address(inner + LOCALS_PLUS)
             nulls = "".join("1" if slot is None else "0" for slot in slots)
-            n_slots = len(code.co_varnames) + len(set(code.co_cellvars) - set(code.co_varnames)) + len(code.co_freevars)
+            n_slots = (
+                len(code.co_varnames)
+                + len(set(code.co_cellvars) - set(code.co_varnames))
+                + len(code.co_freevars)
+            )
             assert n_entries >= n_slots, "the tracer saw no saved stack pointer"
             seen.setdefault(code, set()).add((frame.f_lasti, nulls[:n_slots], nulls[n_slots:]))
         return tracer

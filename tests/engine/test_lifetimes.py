@@ -46,14 +46,14 @@ def rebinding(mark):
 
 def in_loop(mark):
     for i in range(3):
-        t = Tracked(f"t{i}")
+        t = Tracked(f"t{i}")  # noqa: F841 (bound, so that rebinding ends it)
         mark(i)
     mark("end of loop")
 
 
 def in_exception(mark):
     def raiser(y):
-        z = Tracked("z")
+        z = Tracked("z")  # noqa: F841 (alive while the exception passes)
         return y.missing
 
     try:

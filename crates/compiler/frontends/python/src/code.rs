@@ -68,9 +68,9 @@ pub struct CodeObject {
     pub names: Vec<String>,
     /// The frame's variable slots in frame order.
     pub localsplus: Vec<LocalsPlusName>,
-    /// `co_exceptiontable`, see [`crate::exceptions`].
+    /// `co_exceptiontable`, see [`crate::tables`].
     pub exception_table: Vec<u8>,
-    /// `co_linetable`, see [`crate::positions`].
+    /// `co_linetable`, see [`crate::tables`].
     pub line_table: Vec<u8>,
 }
 

@@ -44,11 +44,18 @@ class Finding:
 
 @dataclasses.dataclass
 class Result:
-    """What a run of many programs found."""
+    """What a run of many programs found; `say` hears of each finding at once."""
 
+    say: object = None
     n_programs: int = 0
     n_skipped: int = 0
     findings: list = dataclasses.field(default_factory=list)
+
+    def add(self, finding):
+        """One more."""
+        self.findings.append(finding)
+        if self.say:
+            self.say(finding)
 
 
 def run_worker(seeds, modes, result, lock, stop):
@@ -113,7 +120,7 @@ def one_process(seeds, modes, result, lock, stop):
         elif word == "differs":
             for where, number, text in json.loads(rest):
                 with lock:
-                    result.findings.append(Finding(seed, where, f"call {number}\n{text}"))
+                    result.add(Finding(seed, where, f"call {number}\n{text}"))
         elif word == "end":
             process.wait()
             return seed, mode, True
@@ -128,13 +135,13 @@ def one_process(seeds, modes, result, lock, stop):
         else:
             what = "no end" if hung else f"died with status {status}"
             tail = "".join(e for e in errors if e)[-3000:]
-            result.findings.append(Finding(seed if seed is not None else -1, mode, f"  {what}\n{tail}"))
+            result.add(Finding(seed if seed is not None else -1, mode, f"  {what}\n{tail}"))
     return seed, mode, False
 
 
-def fuzz(start, count, modes=MODES, n_workers=2, max_findings=None):
+def fuzz(start, count, modes=MODES, n_workers=2, say=None):
     """Runs `count` programs from seed `start` on, and returns the result."""
-    result, lock, stop = Result(), threading.Lock(), threading.Event()
+    result, lock, stop = Result(say), threading.Lock(), threading.Event()
     workers = [
         threading.Thread(
             target=run_worker, args=(range(start + k, start + count, n_workers), modes, result, lock, stop)
@@ -143,11 +150,11 @@ def fuzz(start, count, modes=MODES, n_workers=2, max_findings=None):
     ]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        while worker.is_alive():
-            worker.join(0.5)
-            if max_findings and len(result.findings) >= max_findings:
-                stop.set()
+    try:
+        for worker in workers:
+            worker.join()
+    finally:
+        stop.set()  # interrupted: the workers end their processes
     return result
 
 
@@ -162,11 +169,13 @@ def main(arguments=None):
     parser.add_argument("--source", action="store_true", help="print the programs that differ")
     o = parser.parse_args(arguments)
     modes = tuple(filter(None, o.modes.split(","))) or (MODES if o.forced else MODES[:2])
-    result = fuzz(o.start, o.count, modes, o.workers)
-    for finding in sorted(result.findings, key=lambda f: f.seed):
-        print(finding)
+
+    def say(finding):
+        print(finding, flush=True)
         if o.source:
-            print(source(finding.seed).partition("@jit")[2])
+            print(source(finding.seed).partition("@jit")[2], flush=True)
+
+    result = fuzz(o.start, o.count, modes, o.workers, say)
     print(f"{result.n_programs} programs, {len(result.findings)} differences, {result.n_skipped} skipped")
     return 1 if result.findings else 0
 

@@ -92,8 +92,11 @@ def _lay_out(function: dict[str, Any]) -> Iterator[str]:
         yield f"  compiled for ({version['types']}) in {version['compile_ms']:.1f} ms"
         for exit_ in version["exits"]:
             yield f"    left for CPython {exit_['count']} times at line {exit_['line']}: {exit_['why']}"
-    for refusal in function.get("refused", ()):
+    refused = function.get("refused", ())
+    for refusal in refused:
         yield f"  not compiled: {refusal}"
+    if not function["versions"] and not refused:
+        yield "  not called yet: the types of its arguments are unknown, so they count as objects here"
     rows = [
         (
             str(line["line"]),

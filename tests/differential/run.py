@@ -14,6 +14,8 @@ import warnings
 
 import numpy as np
 
+from tests.settle import settle
+
 from . import compare
 
 MODES = ("jit", "promote", "jit-forced", "promote-forced")
@@ -41,9 +43,9 @@ def load(text, mode, seed=0):
         warnings.simplefilter("ignore")
         exec(compile(text, FILENAME, "exec"), module.__dict__)
     if mode.startswith("promote"):
-        for name in ("h", "f"):
-            if name in module.__dict__:
-                overdrive.promote(module.__dict__[name])
+        module.promoted = [module.__dict__[name] for name in ("h", "f") if name in module.__dict__]
+        for function in module.promoted:
+            overdrive.promote(function)
     return module
 
 
@@ -51,10 +53,12 @@ def outcomes(text, mode, seed=0):
     """What every call of the program did."""
     module = load(text, mode, seed)
     notes = module.__dict__.get("NOTES", [])
-    found = []
+    found, seen = [], {}
     for arguments in module.calls():
         with np.errstate(all="warn"):
             found.append(compare.observe(module.f, arguments, FILENAME, notes))
+        if mode.startswith("promote"):
+            settle(module.promoted, seen)
     return found
 
 

@@ -29,6 +29,7 @@ import numpy as np
 import overdrive
 
 from tests.differential.compare import same
+from tests.settle import settle
 
 FOLDER = Path(__file__).parent
 N_ROUNDS = 3
@@ -82,6 +83,7 @@ class Run:
         self.block = block
         self.accelerate = accelerate
         self.functions = []
+        self.seen = {}
         self.notes = comments(block.text)
         self.module = types.ModuleType("spec")
         self.module.__dict__.update(jit=self.compiled, np=np)
@@ -105,6 +107,8 @@ class Run:
     def statement(self, statement, turn):
         """Executes one, and checks what its comment says."""
         space = self.module.__dict__
+        if self.accelerate is overdrive.promote:
+            settle(self.functions, self.seen)
         defines = isinstance(
             statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         )

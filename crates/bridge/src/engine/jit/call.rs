@@ -10,6 +10,7 @@ use pyo3::ffi;
 use super::JitFunction;
 use crate::engine::version::MISS;
 use crate::mechanics::frame::Thread;
+use crate::mechanics::stack::stack_low;
 
 /// Count without the flag that the slot before the first argument may be used.
 const COUNT: usize = !ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -61,6 +62,17 @@ unsafe fn through_twin(
             );
             return null_mut();
         }
-        ffi::PyObject_Vectorcall(target, args, nargsf, keywords)
+        // A call of a Python function uses up none of 3.12's limit for C calls; neither does one of ours, as long as
+        // there is C stack. (3.11 has one limit for both, and counts the twin's frame once, as it should.)
+        let thread = Thread::current();
+        let is_free = cfg!(Py_3_12) && !stack_low();
+        if is_free {
+            thread.enter_python_call();
+        }
+        let result = ffi::PyObject_Vectorcall(target, args, nargsf, keywords);
+        if is_free {
+            thread.leave_python_call();
+        }
+        result
     }
 }

@@ -115,15 +115,26 @@ impl Tx<'_> {
         }
         for val in vals.iter_mut().skip(n) {
             if let Val::Obj(o) = val
-                && let Some(iter) = self.running_iterator(o, exit)
+                && let Some(iter) = self.running_range(o, exit)
             {
                 *val = iter;
             }
         }
+        let globals = self.preload_globals(exit);
+        // Last, since it takes a reference: after it no other version may be asked. Loops further out keep their real
+        // iterators.
+        if vals.len() > n
+            && let Some(val) = vals.last_mut()
+            && let Val::Obj(o) = val
+            && let Some(iter) = self.running_sequence(o, exit)
+        {
+            *val = iter;
+        }
         self.take(&mut vals, &takes);
         let stack = vals.split_off(n);
-        self.st = State { locals: vals, stack, ..State::default() };
-        self.preload_globals(block, exit);
+        vals.extend(globals);
+        let dirty = vec![false; self.cached.len()];
+        self.st = State { locals: vals, stack, dirty, ..State::default() };
         self.edge_to(block)?;
         Ok(block)
     }
@@ -157,25 +168,35 @@ impl Tx<'_> {
         }
     }
 
-    /// The iterator of a running loop, if nobody else can hold it.
-    fn running_iterator(&mut self, o: &Obj, exit: ExitId) -> Option<Val> {
-        let ObjTy::Exact(kind @ (KnownType::RangeIter | KnownType::ListIter | KnownType::TupleIter)) = o.ty
-        else {
+    /// The range iterator of a running loop, if nobody else can hold it.
+    fn running_range(&mut self, o: &Obj, exit: ExitId) -> Option<Val> {
+        if o.ty != ObjTy::Exact(KnownType::RangeIter) {
             return None;
-        };
-        let unique = self.call(TableEntry::IsUnique, vec![o.v]);
-        self.emit0(Inst::Guard(unique, exit));
-        if kind == KnownType::RangeIter {
-            let next = self.call(TableEntry::RangeIterNext, vec![o.v]);
-            let stop = self.call(TableEntry::RangeIterStop, vec![o.v]);
-            let step = self.call(TableEntry::RangeIterStep, vec![o.v]);
-            return Some(Val::RangeIter { next, stop, step, step_const: None });
         }
+        self.unshared(o, exit);
+        let next = self.call(TableEntry::RangeIterNext, vec![o.v]);
+        let stop = self.call(TableEntry::RangeIterStop, vec![o.v]);
+        let step = self.call(TableEntry::RangeIterStep, vec![o.v]);
+        Some(Val::RangeIter { next, stop, step, step_const: None })
+    }
+
+    /// The list or tuple iterator of a running loop, likewise.
+    fn running_sequence(&mut self, o: &Obj, exit: ExitId) -> Option<Val> {
+        let ty = match o.ty {
+            ObjTy::Exact(KnownType::ListIter) => KnownType::List,
+            ObjTy::Exact(KnownType::TupleIter) => KnownType::Tuple,
+            _ => return None,
+        };
+        self.unshared(o, exit);
         let pos = self.call(TableEntry::SeqIterPos, vec![o.v]);
         let seq = self.table_with(TableEntry::SeqIterSeq, vec![o.v], None, Some(exit))?;
-        let ty = if kind == KnownType::ListIter { KnownType::List } else { KnownType::Tuple };
         let sample = o.sample.and_then(|s| self.oracle.item(s)).map(|f| f.id);
         let seq = Obj { sample, ..Obj::new(seq, Own::Owned, ObjTy::Exact(ty)) };
         Some(Val::SeqIter { seq: Box::new(seq), pos })
+    }
+
+    fn unshared(&mut self, o: &Obj, exit: ExitId) {
+        let unique = self.call(TableEntry::IsUnique, vec![o.v]);
+        self.emit0(Inst::Guard(unique, exit));
     }
 }

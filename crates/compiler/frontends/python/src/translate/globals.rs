@@ -65,14 +65,12 @@ impl Tx<'_> {
     }
 
     /// Reads them at the entry; another type means another version.
-    pub(crate) fn preload_globals(&mut self, _block: usize, exit: ExitId) {
-        for c in self.cached.clone() {
-            let v = self.read_global(c, exit);
-            self.st.locals.push(Val::num(c.flavour, v));
-            self.st.dirty.push(false);
-        }
+    pub(crate) fn preload_globals(&mut self, exit: ExitId) -> Vec<Val> {
+        let cached = self.cached.clone();
+        cached.into_iter().map(|c| Val::num(c.flavour, self.read_global(c, exit))).collect()
     }
 
+    /// The value of an int or float global; leaves when it is something else.
     fn read_global(&mut self, c: Cached, exit: ExitId) -> Value {
         let (globals, builtins) = self.scopes();
         let name = self.name(c.name);

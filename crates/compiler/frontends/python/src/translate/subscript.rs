@@ -174,7 +174,7 @@ impl Tx<'_> {
     pub(crate) fn store_subscr(&mut self) -> Step {
         let (value, container, key) = (self.peek(2).clone(), self.peek(1).clone(), self.peek(0).clone());
         if let Val::Obj(o) = &container
-            && !self.blocked_store()
+            && !self.blocked()
             && self.native_store(&value, o, &key)
         {
             return Ok(());
@@ -187,10 +187,6 @@ impl Tx<'_> {
         }
         self.drop_top(3);
         Ok(())
-    }
-
-    fn blocked_store(&self) -> bool {
-        self.blocked()
     }
 
     /// Emits the store and pops the operands, or does nothing.

@@ -58,20 +58,28 @@ class Result:
             self.say(finding)
 
 
-def run_worker(seeds, modes, result, lock, stop):
+def run_worker(seeds, modes, takes_turns, result, lock, stop):
     """Runs the seeds in worker processes, a new one after each that died."""
     seeds = list(seeds)
     while seeds and not stop.is_set():
-        current, mode, done = one_process(seeds, modes, result, lock, stop)
+        current, mode, done = one_process(seeds, modes, takes_turns, result, lock, stop)
         if not done and current is not None:
             seeds = seeds[seeds.index(current) + 1 :]
         else:
             return
 
 
-def one_process(seeds, modes, result, lock, stop):
+def one_process(seeds, modes, takes_turns, result, lock, stop):
     """Runs seeds until the end or a death: (seed it was at, mode it was in, whether it came to the end)."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.differential.worker", ",".join(modes)]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "tests.differential.worker",
+        ",".join(modes),
+        "turns" if takes_turns else "all",
+    ]
     environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
     process = subprocess.Popen(
         command,
@@ -139,12 +147,13 @@ def one_process(seeds, modes, result, lock, stop):
     return seed, mode, False
 
 
-def fuzz(start, count, modes=MODES, n_workers=2, say=None):
+def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False):
     """Runs `count` programs from seed `start` on, and returns the result."""
     result, lock, stop = Result(say), threading.Lock(), threading.Event()
     workers = [
         threading.Thread(
-            target=run_worker, args=(range(start + k, start + count, n_workers), modes, result, lock, stop)
+            target=run_worker,
+            args=(range(start + k, start + count, n_workers), modes, takes_turns, result, lock, stop),
         )
         for k in range(n_workers)
     ]
@@ -165,6 +174,7 @@ def main(arguments=None):
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--forced", action="store_true", help="also with exits forced at random")
+    parser.add_argument("--turns", action="store_true", help="each program in one mode only, by turns")
     parser.add_argument("--modes", default="", help=f"some of {','.join(MODES)}")
     parser.add_argument("--source", action="store_true", help="print the programs that differ")
     o = parser.parse_args(arguments)
@@ -175,7 +185,7 @@ def main(arguments=None):
         if o.source:
             print(source(finding.seed).partition("@jit")[2], flush=True)
 
-    result = fuzz(o.start, o.count, modes, o.workers, say)
+    result = fuzz(o.start, o.count, modes, o.workers, say, o.turns)
     print(f"{result.n_programs} programs, {len(result.findings)} differences, {result.n_skipped} skipped")
     return 1 if result.findings else 0
 

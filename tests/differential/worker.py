@@ -1,6 +1,6 @@
 """A worker of `fuzz`: seeds come in on standard input, one line per event goes out.
 
-Events: `seed N`, `mode NAME` before each compiled run (so that the parent knows where a crash was), `skip`,
+Every seed runs in all modes, or each in one of them, by turns. Events: `seed N`, `mode NAME` before each compiled run (so that the parent knows where a crash was), `skip`,
 `differs JSON`, `end`.
 """
 
@@ -18,6 +18,7 @@ MEMORY = 6 << 30  # a program that multiplies a list by 2**31 must fail, not fil
 def main():
     """Runs the seeds."""
     modes = tuple(sys.argv[1].split(","))
+    takes_turns = sys.argv[2] == "turns"
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     say = lambda *words: sys.__stdout__.write(" ".join(words) + "\n") and sys.__stdout__.flush()
     gc.freeze()
@@ -25,7 +26,8 @@ def main():
         seed = int(line)
         say("seed", str(seed))
         try:
-            found = check(source(seed), modes, seed, before=lambda mode: say("mode", mode))
+            chosen = modes[seed % len(modes) :][:1] if takes_turns else modes
+            found = check(source(seed), chosen, seed, before=lambda mode: say("mode", mode))
         except TooSlow:
             say("skip")
             continue

@@ -6,10 +6,10 @@
 #![expect(unsafe_code, reason = "reads structs at the offsets under test")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
 
 use super::activation::{Activation, Exit, KEEP};
@@ -26,11 +26,12 @@ pub struct Finding {
 
 type Test = fn(Python<'_>) -> PyResult<()>;
 
-static FINDINGS: OnceLock<Vec<Finding>> = OnceLock::new();
+/// Waits without the GIL: the tests run Python, so another thread may come here meanwhile.
+static FINDINGS: PyOnceLock<Vec<Finding>> = PyOnceLock::new();
 
 /// All findings; the tests run once.
 pub fn findings(py: Python<'_>) -> &'static [Finding] {
-    FINDINGS.get_or_init(|| {
+    FINDINGS.get_or_init(py, || {
         let tests: [(&'static str, Test); 8] = [
             ("interpreter", interpreter),
             ("objects", objects),

@@ -12,6 +12,7 @@ use overdrive_base::flavour::{DType, KnownType};
 use overdrive_base::layout::{IntLayout, ObjectLayout};
 use pyo3::ffi::{self, Py_ssize_t, PyObject, PyTypeObject};
 use pyo3::prelude::Python;
+use pyo3::sync::PyOnceLock;
 
 use super::boxing;
 use super::iterate;
@@ -34,11 +35,12 @@ pub(super) mod array {
 }
 
 /// The layout of this process, or `None` when it is not what we were built for (then nothing may run natively).
-pub fn object_layout(_py: Python<'_>) -> Option<ObjectLayout> {
-    static SOUND: OnceLock<bool> = OnceLock::new();
+pub fn object_layout(py: Python<'_>) -> Option<ObjectLayout> {
+    // Waits without the GIL: making objects can run Python, and then another thread may come here.
+    static SOUND: PyOnceLock<bool> = PyOnceLock::new();
     let mut layout = headers();
     // SAFETY: the GIL is held; the test looks at objects that it makes.
-    if !*SOUND.get_or_init(|| unsafe { self_test(&layout) }.is_some()) {
+    if !*SOUND.get_or_init(py, || unsafe { self_test(&layout) }.is_some()) {
         return None;
     }
     if let Some(numpy) = numpy() {

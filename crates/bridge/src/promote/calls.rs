@@ -7,10 +7,10 @@
 
 #![expect(unsafe_code, reason = "C callbacks that the interpreter calls at every start of a function")]
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 #[cfg(not(Py_3_12))]
 mod first_calls;
@@ -138,8 +138,8 @@ impl Counter {
 /// What counting adds to the time that is measured for one call: nothing is learnt about a function of 50 ns from a
 /// measurement that takes 100. Measured once, on a function that does nothing.
 pub(super) fn overhead(py: Python<'_>) -> Duration {
-    static OVERHEAD: OnceLock<Duration> = OnceLock::new();
-    *OVERHEAD.get_or_init(|| measure_overhead(py).unwrap_or_default())
+    static OVERHEAD: PyOnceLock<Duration> = PyOnceLock::new();
+    *OVERHEAD.get_or_init(py, || measure_overhead(py).unwrap_or_default())
 }
 
 fn measure_overhead(py: Python<'_>) -> PyResult<Duration> {

@@ -9,6 +9,8 @@
 //! frame below, which the interpreter reads again when the inlined call returns.
 #![expect(unsafe_code, reason = "moves references between native code and interpreter frames")]
 
+use std::ffi::c_int;
+
 use pyo3::ffi;
 
 use super::bytecode::{Opcodes, Shape};
@@ -28,6 +30,17 @@ pub enum Exit {
     Reexecute = 0,
     /// The operation has raised: the pending exception goes to the handler that covers it, or out of the frame.
     Raise = 1,
+}
+
+impl Exit {
+    /// Levels of the recursion limit that leaving takes for itself and gives back: the trampoline's frame, and for an
+    /// exception on 3.11, where both kinds of call share one limit, the C call inside it.
+    fn recursion(self) -> c_int {
+        match self {
+            Exit::Raise if cfg!(not(Py_3_12)) => 2,
+            Exit::Reexecute | Exit::Raise => 1,
+        }
+    }
 }
 
 /// Why this native code runs.
@@ -213,7 +226,7 @@ impl<'a> Activation<'a> {
             if evaluator.is_some() {
                 _PyInterpreterState_SetEvalFrameFunc(interp, _PyEval_EvalFrameDefault);
             }
-            self.thread.add_py_recursion(1);
+            self.thread.add_py_recursion(exit.recursion());
             PENDING.with(|pending| {
                 pending.push(Pending {
                     frame: self.frame,
@@ -376,7 +389,7 @@ pub unsafe fn finish_leave(thread: Thread, frame: Frame) -> *mut ffi::PyObject {
     // pointer and position from memory next. The returned value is pushed at `stacktop`: it is the top of the
     // stack, or with an empty stack the last local, taken out of its slot and pushed back into it.
     unsafe {
-        thread.add_py_recursion(-1);
+        thread.add_py_recursion(-state.exit.recursion());
         if let Some(evaluator) = state.evaluator {
             _PyInterpreterState_SetEvalFrameFunc(thread.interp(), evaluator);
         }

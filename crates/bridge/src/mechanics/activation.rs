@@ -101,7 +101,7 @@ unsafe extern "C" {
     fn _PyEval_EvalFrameDefault(
         thread: *mut ffi::PyThreadState,
         frame: *mut ffi::_PyInterpreterFrame,
-        throw: std::ffi::c_int,
+        throw: c_int,
     ) -> *mut ffi::PyObject;
 }
 

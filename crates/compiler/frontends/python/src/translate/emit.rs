@@ -1,11 +1,10 @@
-//! The translator's state and its basic moves: emitting, boxing, holding references, leaving.
+//! The translator's state and its basic moves: emitting, holding references, leaving.
 //!
 //! Reference discipline: a stack entry or local says who holds its reference (`Own`); moving a value into a place that
 //! must hold it takes a reference; a clobber turns everything fragile into owned *before* it happens.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use overdrive_base::flavour::{Flavour, KnownType, Ty};
 use overdrive_base::table::{Effect, Entry as TableEntry, Failure};
 use overdrive_ir::entities::{Block, ExitId, Value};
 use overdrive_ir::exit::{Exit, ExitKind, Slot};
@@ -18,7 +17,7 @@ use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
 use crate::translate::shape::Shape;
-use crate::translate::value::{Boxed, Checked, Num, Obj, ObjTy, Own, Val};
+use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
 /// Locals and evaluation stack (normalised order).
 #[derive(Clone, Debug, Default)]
@@ -560,185 +559,6 @@ impl<'a> Tx<'a> {
         self.table(entry, args).unwrap_or(Value(0))
     }
 
-    // --- boxing ---
-
-    /// The object of a number: its own box if it has one, else a new one.
-    pub(crate) fn box_num(&mut self, n: Num) -> Obj {
-        let ty = ObjTy::Exact(n.flavour.known_type());
-        match n.boxed {
-            Some(b) if !b.maybe_null => Obj::new(b.v, b.own, ty),
-            Some(b) => {
-                let (fresh, old, done) = (self.ir.add_block(), self.ir.add_block(), self.ir.add_block());
-                let result = self.ir.add_param(done, Ty::Obj);
-                let is_null = self.emit(Inst::IsNull(b.v));
-                self.terminate(Terminator::Branch {
-                    cond: is_null,
-                    then: (fresh, vec![]),
-                    els: (old, vec![]),
-                });
-                self.cur = Some(fresh);
-                let made = self.box_fresh(n.flavour, n.v);
-                self.terminate(Terminator::Jump(done, vec![made]));
-                self.cur = Some(old);
-                if b.own != Own::Owned {
-                    self.emit0(Inst::IncRef(b.v));
-                }
-                self.terminate(Terminator::Jump(done, vec![b.v]));
-                self.cur = Some(done);
-                Obj::new(result, Own::Owned, ty)
-            }
-            None if matches!(n.flavour, Flavour::Bool | Flavour::NpBool) => {
-                let v = self.box_fresh(n.flavour, n.v);
-                Obj::new(v, Own::Static, ty)
-            }
-            None => {
-                let v = self.box_fresh(n.flavour, n.v);
-                self.remember_box(n, v);
-                Obj::new(v, Own::Owned, ty)
-            }
-        }
-    }
-
-    /// A computed float is boxed once: the locals that hold it keep the object (identity decides `nan in [nan]`).
-    fn remember_box(&mut self, n: Num, v: Value) {
-        if !matches!(n.flavour, Flavour::Float | Flavour::NpF64) || self.forgetful {
-            return;
-        }
-        let mut n_holders = 0;
-        let n_locals = self.f.code.localsplus.len();
-        let locals = self.st.locals.iter_mut().take(n_locals);
-        for val in locals.chain(&mut self.st.stack) {
-            val.each_num(&mut |held| {
-                if held.v == n.v && held.flavour == n.flavour && held.boxed.is_none() {
-                    held.boxed = Some(Boxed { v, own: Own::Owned, maybe_null: false });
-                    n_holders += 1;
-                }
-            });
-        }
-        for _ in 0..n_holders {
-            self.emit0(Inst::IncRef(v));
-        }
-    }
-
-    /// Runs `f` while boxes are not remembered: where the state is being taken apart, or on one side of a branch.
-    pub(crate) fn forgetting<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
-        let before = std::mem::replace(&mut self.forgetful, true);
-        let result = f(self);
-        self.forgetful = before;
-        result
-    }
-
-    fn box_fresh(&mut self, flavour: Flavour, v: Value) -> Value {
-        let entry = match flavour {
-            Flavour::Int => TableEntry::BoxInt,
-            Flavour::Float => TableEntry::BoxFloat,
-            Flavour::NpF64 => TableEntry::BoxNpF64,
-            Flavour::NpF32 => TableEntry::BoxNpF32,
-            Flavour::NpI64 => TableEntry::BoxNpI64,
-            Flavour::NpI32 => TableEntry::BoxNpI32,
-            Flavour::NpU8 => TableEntry::BoxNpU8,
-            Flavour::Bool | Flavour::NpBool => {
-                let (t, f) = if flavour == Flavour::Bool {
-                    (ConstRef::True, ConstRef::False)
-                } else {
-                    (ConstRef::NpTrue, ConstRef::NpFalse)
-                };
-                let (t, f) = (self.oconst(t), self.oconst(f));
-                return self.emit(Inst::Select(v, t, f));
-            }
-        };
-        self.call(entry, vec![v])
-    }
-
-    /// The object of any value. The state must not own parts of `val` any more; on failure what it owns would leak only
-    /// for virtual tuples, whose parts are put on the stack first.
-    pub(crate) fn as_obj(&mut self, val: Val) -> Obj {
-        match val {
-            Val::Obj(o) => o,
-            Val::None => {
-                let v = self.none();
-                Obj::new(v, Own::Static, ObjTy::Exact(KnownType::NoneType))
-            }
-            Val::Num(n) => self.box_num(n),
-            Val::Tuple(parts) => {
-                let n = parts.len();
-                self.st.stack.extend(parts);
-                self.box_top(n);
-                let args = self.top_refs(n);
-                let v = self.call(TableEntry::BuildTuple, args);
-                self.push(Val::Obj(Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Tuple))));
-                let len = self.st.stack.len();
-                self.st.stack[len - n - 1..].rotate_right(1);
-                self.drop_top(n);
-                match self.pop() {
-                    Val::Obj(o) => o,
-                    _ => Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Tuple)),
-                }
-            }
-            Val::Either { tag, a, b } => {
-                let (then, els, done) = (self.ir.add_block(), self.ir.add_block(), self.ir.add_block());
-                let result = self.ir.add_param(done, Ty::Obj);
-                self.terminate(Terminator::Branch { cond: tag, then: (then, vec![]), els: (els, vec![]) });
-                let maybe_null = matches!(*a, Val::Unset) || matches!(*b, Val::Unset);
-                for (block, side) in [(then, *a), (els, *b)] {
-                    self.cur = Some(block);
-                    let v = if matches!(side, Val::Unset) {
-                        self.null()
-                    } else {
-                        let o = self.forgetting(|tx| tx.as_obj(side));
-                        self.owned_ref(&o)
-                    };
-                    self.terminate(Terminator::Jump(done, vec![v]));
-                }
-                self.cur = Some(done);
-                let mut o = Obj::new(result, Own::Owned, ObjTy::Any);
-                o.maybe_null = maybe_null;
-                o
-            }
-            Val::RangeIter { next, stop, step, .. } => {
-                let v = self.call(TableEntry::BoxRangeIter, vec![next, stop, step]);
-                Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::RangeIter))
-            }
-            // Loops keep their iterators below the operands, and `iter(...)` on anything else made a real iterator.
-            Val::Unset | Val::Range { .. } | Val::SeqIter { .. } | Val::Enumerate { .. } | Val::Zip(_) => {
-                self.impossible = true;
-                let v = self.none();
-                Obj::new(v, Own::Static, ObjTy::Any)
-            }
-        }
-    }
-
-    /// Turns the top `n` entries into objects, in place (null entries stay).
-    pub(crate) fn box_top(&mut self, n: usize) {
-        let len = self.st.stack.len();
-        for i in len - n.min(len)..len {
-            if matches!(self.st.stack[i], Val::Unset | Val::Obj(_)) {
-                continue;
-            }
-            // Its references are taken out while the object is made.
-            let val = std::mem::replace(&mut self.st.stack[i], Val::Unset);
-            if let Val::Tuple(parts) = val {
-                let o = self.as_obj(Val::Tuple(parts));
-                self.st.stack[i] = Val::Obj(o);
-            } else {
-                let o = self.as_obj(val);
-                self.st.stack[i] = Val::Obj(o);
-            }
-        }
-    }
-
-    /// References of the top `n` entries, bottom first. They must be objects (null entries are left out).
-    pub(crate) fn top_refs(&self, n: usize) -> Vec<Value> {
-        let len = self.st.stack.len();
-        self.st.stack[len - n..]
-            .iter()
-            .filter_map(|v| match v {
-                Val::Obj(o) => Some(o.v),
-                _ => None,
-            })
-            .collect()
-    }
-
     pub(crate) fn is_header(&self, block: usize) -> bool {
         self.retreating.contains(&block)
     }
@@ -748,13 +568,6 @@ impl<'a> Tx<'a> {
         let block = self.f.cfg.block_of[self.idx];
         let i = self.idx + 1;
         (i < self.f.cfg.blocks[block].end).then(|| &self.f.instrs[i].op)
-    }
-
-    /// A number that remembers the object it was read from; only floats need it (identity of NaN).
-    pub(crate) fn num_from(&self, flavour: Flavour, v: Value, from: &Obj) -> Val {
-        let keeps = matches!(flavour, Flavour::Float | Flavour::NpF64);
-        let boxed = keeps.then_some(Boxed { v: from.v, own: from.own, maybe_null: false });
-        Val::Num(Num { flavour, v, boxed })
     }
 }
 

@@ -94,8 +94,9 @@ def one_process(seeds, modes, takes_turns, result, lock, stop):
     errors = []
 
     def pump(stream, sink):
-        for line in stream:
-            sink(line)
+        with stream:
+            for line in stream:
+                sink(line)
         sink(None)
 
     threads = [
@@ -131,10 +132,13 @@ def one_process(seeds, modes, takes_turns, result, lock, stop):
                     result.add(Finding(seed, where, f"call {number}\n{text}"))
         elif word == "end":
             process.wait()
+            for thread in threads:
+                thread.join(5)
             return seed, mode, True
     process.kill()
     status = process.wait()
-    threads[1].join(5)
+    for thread in threads:
+        thread.join(5)
     if stop.is_set():
         return seed, mode, True
     with lock:

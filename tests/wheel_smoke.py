@@ -37,7 +37,7 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-assert overdrive.info()["version"] == overdrive.__version__
+assert overdrive.info()["overdrive"] == overdrive.__version__
 for n in (0, 1000, 200_000):  # the last leaves 64 bits on the way
     assert power_sum(n) == plain_power_sum(n), n
 assert "define" in overdrive.explain(power_sum).emit("llvm"), "LLVM is not in the wheel"

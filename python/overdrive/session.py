@@ -108,9 +108,7 @@ def _install_hooks() -> None:
     if not _hooks_installed:
         _hooks_installed = True
         atexit.register(_at_exit)
-        os.register_at_fork(
-            before=_core.session_pause, after_in_parent=_core.session_resume_soon, after_in_child=_after_fork
-        )
+        os.register_at_fork(after_in_child=_after_fork)
 
 
 def _at_exit() -> None:

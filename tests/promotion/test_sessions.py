@@ -180,6 +180,33 @@ def test_a_forked_child_has_no_session(program):
     assert result == ["no session in this process", 4950, True]
 
 
+def test_a_fork_is_not_warned_of_our_threads(program):
+    """From 3.12 on `os.fork` counts threads: ours must be gone, also while hooks in Python still run behind the fork."""
+    result = program("""
+        import os, warnings
+        warnings.simplefilter('error')
+        def hook():
+            for _ in range(3):
+                sum_to(10)
+        os.register_at_fork(before=hook, after_in_parent=hook)
+        session = overdrive.start()
+        os.register_at_fork(before=hook, after_in_parent=hook)
+        busy(lambda: sum_to(3000), lambda: 'sum_to' in rows(session))
+        def children():
+            for round in range(150):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+                sum_to(30)
+        children()
+        before = session.report().samples
+        busy(lambda: sum_to(3000), lambda: session.report().samples > before)
+        print(json.dumps(session.report().trouble))
+    """)
+    assert result is None
+
+
 def test_a_session_left_open_ends_with_the_program(program):
     assert (
         program("""

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod background;
 pub mod mechanics;
 pub mod objects;
 pub mod promote;

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, Once, PoisonError};
-use std::thread::{self, JoinHandle};
 
 use pyo3::prelude::{PyAnyMethods, PyResult, Python};
 use pyo3::types::PyCFunction;
+
+use crate::background::{self, Thread};
 
 /// Compiles that may wait or run at once; whoever comes later tries again at a later call.
 pub(crate) const MAX_IN_FLIGHT: usize = 4;
@@ -30,7 +31,7 @@ struct Worker {
     closing: AtomicBool,
     /// The thread shall end and leave what waits to the next one.
     resting: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread<()>>>,
 }
 
 /// The worker of this process, leaked: a forked child cannot free what another thread may have locked.
@@ -66,6 +67,8 @@ pub(crate) fn submit(py: Python<'_>, job: Job) -> PyResult<Option<Job>> {
 /// As `submit`.
 pub(crate) fn submit_first(py: Python<'_>, job: Job) -> PyResult<()> {
     let worker = worker(py)?;
+    // Who waits cannot wait for the end of a fork: a hook of the program's may call a function that compiles.
+    start(worker)?;
     if !worker.closing.load(Ordering::Acquire) {
         worker.in_flight.fetch_add(1, Ordering::AcqRel);
         worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_front(job);
@@ -100,12 +103,12 @@ pub(crate) fn outside_fork<R>(stage: impl FnOnce() -> R) -> R {
 fn worker(py: Python<'_>) -> PyResult<&'static Worker> {
     // SAFETY: null, or a worker that is never freed.
     if let Some(worker) = unsafe { WORKER.load(Ordering::Acquire).as_ref() } {
-        start(worker)?;
+        start_unless_forking(worker)?;
         return Ok(worker);
     }
     install_fork_hooks();
     let worker: &'static Worker = Box::leak(Box::default());
-    start(worker)?;
+    start_unless_forking(worker)?;
     // The GIL is held, so nobody else starts one meanwhile.
     WORKER.store(std::ptr::from_ref(worker).cast_mut(), Ordering::Release);
     join_at_exit(py)?;
@@ -113,15 +116,17 @@ fn worker(py: Python<'_>) -> PyResult<&'static Worker> {
     Ok(worker)
 }
 
+/// While the process forks the jobs wait: `go_on` starts the thread then.
+fn start_unless_forking(worker: &'static Worker) -> PyResult<()> {
+    if background::forking() { Ok(()) } else { start(worker) }
+}
+
 /// Starts the thread, if there is none. The GIL is held.
 fn start(worker: &'static Worker) -> PyResult<()> {
     let mut thread = worker.thread.lock().unwrap_or_else(PoisonError::into_inner);
     if thread.is_none() && !worker.closing.load(Ordering::Acquire) {
-        let handle = thread::Builder::new()
-            .name("overdrive-compile".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || run(worker))
-            .map_err(|e| {
+        let handle =
+            background::spawn("overdrive-compile", STACK_BYTES, move || run(worker)).map_err(|e| {
                 pyo3::exceptions::PyRuntimeError::new_err(format!("cannot start the compile thread: {e}"))
             })?;
         *thread = Some(handle);
@@ -139,15 +144,14 @@ fn rest(py: Python<'_>) {
         py.detach(|| {
             drop(worker.jobs.lock().unwrap_or_else(PoisonError::into_inner));
             worker.wake.notify_all();
-            // A panic was printed when it happened; the next thread goes on.
-            let _ = handle.join();
+            handle.join();
         });
         worker.resting.store(false, Ordering::Release);
     }
 }
 
 /// Starts a thread for the jobs that waited over a fork.
-extern "C" fn go_on(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+fn go_on(_: Python<'_>) {
     // SAFETY: null, or a worker that is never freed.
     if let Some(worker) = unsafe { WORKER.load(Ordering::Acquire).as_ref() } {
         let waits = !worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
@@ -156,30 +160,18 @@ extern "C" fn go_on(_: *mut std::ffi::c_void) -> std::ffi::c_int {
             let _ = start(worker);
         }
     }
-    0
 }
 
-/// Python looks for other threads right behind the fork, so the thread starts again a little later: as a pending call.
 fn rest_at_fork(py: Python<'_>) -> PyResult<()> {
     static ONCE: AtomicBool = AtomicBool::new(false);
     // A forked child has inherited the hooks.
     if ONCE.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    let before = PyCFunction::new_closure(py, None, None, |args, _| rest(args.py()))?;
-    let after = PyCFunction::new_closure(py, None, None, |_, _| {
-        // SAFETY: a static function that needs no argument. With a full queue the next job starts the thread.
-        unsafe { pyo3::ffi::Py_AddPendingCall(Some(go_on), null_mut()) };
-    })?;
-    let hooks = pyo3::types::PyDict::new(py);
-    pyo3::types::PyDictMethods::set_item(&hooks, "before", before)?;
-    pyo3::types::PyDictMethods::set_item(&hooks, "after_in_parent", after)?;
-    py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
-    Ok(())
+    background::around_forks(py, background::Rests { end: rest, go_on })
 }
 
 fn run(worker: &Worker) {
-    block_signals();
     loop {
         let mut jobs = worker.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let job = loop {
@@ -198,16 +190,6 @@ fn run(worker: &Worker) {
     }
 }
 
-/// Signals belong to the program's own threads.
-fn block_signals() {
-    // SAFETY: fills and applies a signal set on this thread's stack.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, null_mut());
-    }
-}
-
 /// Joins the thread before the interpreter is torn down: a thread that asks for the GIL later would be killed in the
 /// middle of Rust code. Costs at most the compile that runs.
 fn join_at_exit(py: Python<'_>) -> PyResult<()> {
@@ -220,7 +202,7 @@ fn join_at_exit(py: Python<'_>) -> PyResult<()> {
             py.detach(|| {
                 drop(worker.jobs.lock().unwrap_or_else(PoisonError::into_inner));
                 worker.wake.notify_all();
-                handle.map(JoinHandle::join)
+                handle.map(Thread::join)
             });
         }
     })?;

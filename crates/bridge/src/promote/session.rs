@@ -5,9 +5,9 @@
 //! The thread ends before a fork and starts again behind it, in the parent: the child has no session, and what was
 //! swapped in keeps working there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -19,6 +19,7 @@ use super::candidate::Row;
 use super::driver::Driver;
 use super::policy::Policy;
 use super::sampler::{Sampler, Samples};
+use crate::background::{self, Rests, Thread};
 
 /// What a session did so far.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +52,7 @@ struct State {
 }
 
 enum Session {
-    Running { commands: Sender<Command>, thread: JoinHandle<Option<Box<State>>> },
+    Running { commands: Sender<Command>, thread: Thread<Option<Box<State>>> },
     Parked(Box<State>),
 }
 
@@ -67,6 +68,8 @@ static SESSION: Mutex<Option<Owned>> = Mutex::new(None);
 
 /// A window with fewer samples than this says nothing; it is extended.
 const LEAST_TICKS: u32 = 20;
+/// Reading a deep stack of frames recurses a little.
+const STACK_BYTES: usize = 2 << 20;
 
 /// Starts the session. One per process: false when there is one already.
 #[pyfunction]
@@ -96,6 +99,7 @@ fn session_start(
     };
     let session = spawn(Box::new(state))?;
     put(session);
+    rest_at_fork(py)?;
     Ok(true)
 }
 
@@ -107,9 +111,7 @@ impl Owned {
 
 fn spawn(state: Box<State>) -> PyResult<Session> {
     let (commands, inbox) = mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("overdrive".into())
-        .spawn(move || run(state, &inbox))
+    let thread = background::spawn("overdrive", STACK_BYTES, move || run(state, &inbox))
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start the sampling thread: {error}")))?;
     Ok(Session::Running { commands, thread })
 }
@@ -142,15 +144,13 @@ fn commands() -> PyResult<Option<Sender<Command>>> {
     })
 }
 
-/// Before a fork: the thread ends and leaves its state. On 3.12 and later Python warns about forks of a process with
-/// threads, which a program that has none must not see.
-#[pyfunction]
-fn session_pause(py: Python<'_>) {
+/// Before a fork: the thread ends and leaves its state.
+fn pause(py: Python<'_>) {
     match take() {
         Some(Session::Running { commands, thread }) => {
             let state = py.detach(move || {
                 commands.send(Command::Pause).ok()?;
-                thread.join().ok().flatten()
+                thread.join().flatten()
             });
             if let Some(state) = state {
                 put(Session::Parked(state));
@@ -161,25 +161,25 @@ fn session_pause(py: Python<'_>) {
     }
 }
 
-/// After a fork, in the parent: the thread starts again, as soon as the interpreter has looked for other threads.
-#[pyfunction]
-fn session_resume_soon() {
-    extern "C" fn resume(_: *mut std::ffi::c_void) -> std::ffi::c_int {
-        // Without a thread there is no promotion any more; the program goes on.
-        Python::attach(|_| session_resume().is_ok());
-        0
+/// After a fork, in the parent.
+fn go_on(_: Python<'_>) {
+    // Without a thread there is no promotion any more; the program goes on.
+    let _ = session_resume();
+}
+
+/// Once per process and its children, which inherit the hooks.
+fn rest_at_fork(py: Python<'_>) -> PyResult<()> {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if ONCE.swap(true, Ordering::AcqRel) {
+        return Ok(());
     }
-    #[expect(unsafe_code, reason = "the only way to run something after the fork has returned")]
-    // SAFETY: a static function that needs no argument. With a full queue the next report resumes.
-    unsafe {
-        pyo3::ffi::Py_AddPendingCall(Some(resume), std::ptr::null_mut());
-    }
+    background::around_forks(py, Rests { end: pause, go_on })
 }
 
 fn session_resume() -> PyResult<()> {
     match take() {
-        Some(Session::Parked(state)) => put(spawn(state)?),
-        Some(running) => put(running),
+        Some(Session::Parked(state)) if !background::forking() => put(spawn(state)?),
+        Some(other) => put(other),
         None => {}
     }
     Ok(())
@@ -199,8 +199,7 @@ fn session_stop(py: Python<'_>) -> PyResult<Option<Py<PyDict>>> {
     super::eager::stop(py)?;
     let report = ask(py, commands, Command::Stop);
     if let Some(Session::Running { thread, .. }) = take() {
-        // A panic of the thread was reported by the hook that prints panics; the program goes on without it.
-        let _ = py.detach(|| thread.join());
+        py.detach(|| thread.join());
     }
     super::eager::clear();
     report.map(|report| to_dict(py, &report)).transpose()
@@ -226,7 +225,6 @@ fn lock() -> std::sync::MutexGuard<'static, Option<Owned>> {
 
 /// The background thread. Returns its state when it is to be parked.
 fn run(mut state: Box<State>, inbox: &Receiver<Command>) -> Option<Box<State>> {
-    block_signals();
     if state.sampler.is_none() {
         match Sampler::attach() {
             Ok(sampler) => state.sampler = Some(sampler),
@@ -291,17 +289,6 @@ fn report(state: &mut State) -> Report {
     }
 }
 
-/// Signals go to Python's own threads: one taken here would not interrupt their system calls.
-fn block_signals() {
-    #[expect(unsafe_code, reason = "the standard library has no signal masks")]
-    // SAFETY: the set is initialised before it is used, and only this thread's mask changes.
-    unsafe {
-        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
-    }
-}
-
 fn to_dict(py: Python<'_>, report: &Report) -> PyResult<Py<PyDict>> {
     let dict = PyDict::new(py);
     let rows = report.rows.iter().map(|row| row.to_dict(py)).collect::<PyResult<Vec<_>>>()?;
@@ -319,7 +306,5 @@ pub(super) fn register(module: &Bound<'_, PyModule>, engine: Arc<dyn Engine>) ->
     module.add_function(wrap_pyfunction!(session_start, module)?)?;
     module.add_function(wrap_pyfunction!(session_report, module)?)?;
     module.add_function(wrap_pyfunction!(session_stop, module)?)?;
-    module.add_function(wrap_pyfunction!(session_pause, module)?)?;
-    module.add_function(wrap_pyfunction!(session_resume_soon, module)?)?;
     module.add_function(wrap_pyfunction!(session_after_fork, module)?)
 }

@@ -255,3 +255,40 @@ def test_numbers_of_globals():
     assert repr(table("global_float", {"a": -0.0}, {}, "a")) == "-0.0"
     for value in [1, True, "5", None]:
         assert table("global_float", {"a": value}, {"a": 1.0}, "a") is NotImplemented
+
+
+def test_a_remembered_name_is_looked_up_again_after_a_change():
+    """What a name stood for is remembered until a dictionary changes: by whatever change, also back and forth."""
+    value, other = ["value"], ["other"]
+    globals_, builtins = {"a": value}, {"b": value}
+
+    def is_it(name, expected=value):
+        return [table("global_is", globals_, builtins, name, expected) for _ in range(3)] == [True] * 3
+
+    assert is_it("a") and is_it("b") and not is_it("a", other)
+    globals_["a"] = other
+    assert not is_it("a") and is_it("a", other)
+    globals_["a"] = value
+    assert is_it("a") and not is_it("a", other)
+    globals_["b"] = other
+    assert not is_it("b") and is_it("b", other)
+    del globals_["b"]
+    assert is_it("b")
+    builtins.clear()
+    assert not is_it("b")
+    globals_ |= {"a": other}
+    assert not is_it("a")
+    for _ in range(100):
+        fresh = {"a": value}
+        assert table("global_is", fresh, {}, "a", value) is True
+        assert table("global_is", fresh, {}, "a", other) is False
+
+    module = types.ModuleType("module")
+    module.a = value
+    assert [table("module_attr_is", module, "a", value) for _ in range(3)] == [True] * 3
+    module.a = other
+    assert table("module_attr_is", module, "a", value) is False
+    vars(module)["a"] = value
+    assert table("module_attr_is", module, "a", value) is True
+    del module.a
+    assert table("module_attr_is", module, "a", value) is False

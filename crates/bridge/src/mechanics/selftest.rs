@@ -216,11 +216,7 @@ fn dictionaries(py: Python<'_>) -> PyResult<()> {
     let (key, value) = (PyString::new(py, "overdrive"), PyFloat::new(py, 12345678.5));
     dict.set_item(&key, &value)?;
     expect(read::<isize>(&dict, layout::dict::USED) == 1, "dict.ma_used")?;
-    let version: u64 = read(&dict, layout::dict::VERSION_TAG);
-    dict.set_item(&key, 1)?;
-    let changed: u64 = read(&dict, layout::dict::VERSION_TAG);
-    expect(version != changed, "dict.ma_version_tag")?;
-    dict.set_item(&key, &value)?;
+    version_tags(py)?;
     expect(read::<*mut c_void>(&dict, layout::dict::VALUES).is_null(), "dict.ma_values")?;
     let keys: *const u8 = read(&dict, layout::dict::KEYS);
     expect(!keys.is_null() && (keys as usize).is_multiple_of(8), "dict.ma_keys")?;
@@ -238,6 +234,35 @@ fn dictionaries(py: Python<'_>) -> PyResult<()> {
     };
     expect(log2_size == 3 && n_entries == 1 && kind == 1, "keys of a dict with str keys")?;
     expect(entry_key == key.as_ptr() && entry_value == value.as_ptr(), "entries of a dict with str keys")
+}
+
+/// Each change gives a dictionary a tag that no dictionary had before; reading gives none.
+fn version_tags(py: Python<'_>) -> PyResult<()> {
+    let (dict, other) = (PyDict::new(py), PyDict::new(py));
+    other.set_item("name", 1)?;
+    let mut seen: Vec<u64> = vec![read(&other, layout::dict::VERSION_TAG)];
+    let changes: [(&str, Option<i32>); 7] = [
+        ("__setitem__", Some(2)),
+        ("__setitem__", Some(3)),
+        ("__delitem__", None),
+        ("setdefault", Some(1)),
+        ("pop", None),
+        ("setdefault", Some(1)),
+        ("clear", None),
+    ];
+    for (method, value) in changes {
+        match (method, value) {
+            ("clear", _) => dict.call_method0(method)?,
+            (_, None) => dict.call_method1(method, ("name",))?,
+            (_, Some(value)) => dict.call_method1(method, ("name", value))?,
+        };
+        let tag: u64 = read(&dict, layout::dict::VERSION_TAG);
+        expect(!seen.contains(&tag), "dict.ma_version_tag")?;
+        let _ = dict.get_item("name")?;
+        expect(tag == read::<u64>(&dict, layout::dict::VERSION_TAG), "dict.ma_version_tag")?;
+        seen.push(tag);
+    }
+    Ok(())
 }
 
 fn functions(py: Python<'_>) -> PyResult<()> {

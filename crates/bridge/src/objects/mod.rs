@@ -29,6 +29,7 @@ mod layout;
 mod libm;
 mod python;
 mod probe;
+mod remembered;
 
 use overdrive_base::table::Entry;
 

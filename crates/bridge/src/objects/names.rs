@@ -12,6 +12,7 @@ use pyo3::ffi::{self, Py_hash_t, Py_ssize_t, PyObject};
 use super::python::{
     _PyDict_GetItem_KnownHash, _PyType_Lookup, Name, Owned, or_null, raised_is, set_raised, take_raised,
 };
+use super::remembered;
 
 pub(super) unsafe extern "C" fn load_global(
     globals: *mut PyObject,
@@ -167,9 +168,17 @@ pub(super) unsafe extern "C" fn global_is(
     name: *mut PyObject,
     expected: *mut PyObject,
 ) -> u8 {
-    // SAFETY: the table's contract.
-    let value = unsafe { peek_global(globals, builtins, name) };
-    u8::from(value == Some(expected))
+    // SAFETY: the table's contract; peeking runs no Python.
+    unsafe {
+        if remembered::holds([globals, builtins], name, expected) {
+            return 1;
+        }
+        let is_it = peek_global(globals, builtins, name) == Some(expected);
+        if is_it {
+            remembered::remember([globals, builtins], name, expected);
+        }
+        u8::from(is_it)
+    }
 }
 
 pub(super) unsafe extern "C" fn module_attr_is(
@@ -187,12 +196,22 @@ pub(super) unsafe extern "C" fn module_attr_is(
         {
             return 0;
         }
+        // The type of plain modules is immutable: what it was asked when a name was remembered, it answers again.
+        if ty == &raw mut ffi::PyModule_Type
+            && remembered::holds([ffi::PyModule_GetDict(module), ptr::null_mut()], name, expected)
+        {
+            return 1;
+        }
         let of_type = _PyType_Lookup(ty, name);
         if !of_type.is_null() && (*ffi::Py_TYPE(of_type)).tp_descr_set.is_some() {
             return 0;
         }
-        let found = peek(ffi::PyModule_GetDict(module), name);
-        u8::from(matches!(found, Peek::Value(value) if value == expected))
+        let dict = ffi::PyModule_GetDict(module);
+        let is_it = matches!(peek(dict, name), Peek::Value(value) if value == expected);
+        if is_it {
+            remembered::remember([dict, ptr::null_mut()], name, expected);
+        }
+        u8::from(is_it)
     }
 }
 

@@ -68,6 +68,7 @@ FIELDS = {
     ("frame", "CODE"): "f_executable" if sys.version_info >= (3, 13) else "f_code",
     ("frame", "FUNC"): "f_funcobj" if NEW else "f_func",
     ("frame_object", "FRAME"): "f_frame",
+    ("interp", "MONITORING_VERSION"): "monitoring_version",
     ("thread", "PROFILEFUNC"): "c_profilefunc",
     ("thread", "TRACEFUNC"): "c_tracefunc",
     ("thread", "TRACEOBJ"): "c_traceobj",
@@ -108,6 +109,7 @@ def member(module, name):
         special = {
             ("code", "FIRSTTRACEABLE"): "_co_",
             ("code", "MONITORING"): "_co_",
+            ("code", "INSTRUMENTATION_VERSION"): "_co_",
             ("code", "LOCALSPLUSKINDS"): "co_",
         }
         chosen = special.get((module, name), prefix[0])

@@ -190,6 +190,6 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
     out.set_item("exits", exits)?;
     out.set_item("entered", version.n_entered())?;
     out.set_item("code_size", version.code.code.code_size())?;
-    out.set_item("leaf", version.is_leaf)?;
+    out.set_item("leaf", version.is_leaf.get())?;
     Ok(out)
 }

@@ -5,7 +5,7 @@
 //! to native code.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
@@ -77,6 +77,23 @@ impl Body for LoopBody {
         unsafe {
             let unit = self.0.unit(activation);
             run::enter_loop(&unit, activation, offset)
+        }
+    }
+}
+
+/// What is offered the frames of calls that had none at first.
+pub(super) struct ResumedLoops(pub(super) Weak<Unit>);
+
+impl Body for ResumedLoops {
+    unsafe fn call(&self, _activation: &mut Activation<'_>) -> *mut ffi::PyObject {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+        match self.0.upgrade() {
+            // SAFETY: the trait's contract.
+            Some(unit) => unsafe { run::enter_loop(&unit, activation, offset) },
+            None => LoopOutcome::NeverAgain,
         }
     }
 }

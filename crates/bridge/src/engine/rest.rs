@@ -36,6 +36,8 @@ pub(crate) struct Rest {
     loops: OnceCell<Vec<(u32, u32)>>,
     n_exits: Cell<u32>,
     is_armed: Cell<bool>,
+    /// The same of the frames that calls without one got.
+    is_resumer_armed: Cell<bool>,
     is_over: Cell<bool>,
     shorts: Cell<u32>,
     offers: RefCell<HashMap<u32, u32>>,
@@ -62,9 +64,20 @@ impl Rest {
         self.is_armed.set(unsafe { ask_for_arming(unit) });
     }
 
+    /// A call without a frame got one, in the middle of a loop that may be long.
+    ///
+    /// # Safety
+    /// As `left_at`.
+    pub(crate) unsafe fn yielded(&self, unit: *const Unit) {
+        if !self.is_over.get() && !self.is_resumer_armed.get() && !debug::is_on() {
+            // SAFETY: by contract.
+            self.is_resumer_armed.set(unsafe { ask_for_arming(unit) });
+        }
+    }
+
     /// A loop head without a version was offered; says whether one may be made now.
     pub(crate) fn is_worth_a_version(&self, offset: u32) -> bool {
-        if !self.is_armed.get() {
+        if !self.is_armed.get() && !self.is_resumer_armed.get() {
             // Offered because somebody asked for this loop.
             return true;
         }
@@ -87,9 +100,11 @@ impl Rest {
         if cfg!(not(Py_3_12)) {
             // One offer for each arming.
             self.is_armed.set(false);
+            self.is_resumer_armed.set(false);
         }
         self.shorts.set(if time < SHORT { self.shorts.get() + 1 } else { 0 });
-        if self.shorts.get() > MAX_SHORTS && !self.is_over.replace(true) && self.is_armed.get() {
+        let is_armed = self.is_armed.get() || self.is_resumer_armed.get();
+        if self.shorts.get() > MAX_SHORTS && !self.is_over.replace(true) && is_armed {
             // SAFETY: by contract. Where it cannot be asked for, offers go on being turned down.
             unsafe { ask_for_arming(unit) };
         }
@@ -112,7 +127,7 @@ unsafe fn ask_for_arming(unit: *const Unit) -> bool {
     }
 }
 
-/// Arms the unit's stub, or disarms it when its entries were not worth it.
+/// Arms the unit's stub and the frames of its calls without one, or disarms them when entries were not worth it.
 extern "C" fn arm_now(unit: *mut c_void) -> c_int {
     // SAFETY: called by the interpreter with the GIL held and the reference that `left_at` made.
     let (py, unit) = unsafe { (Python::assume_attached(), Arc::from_raw(unit.cast_const().cast::<Unit>())) };
@@ -124,6 +139,13 @@ extern "C" fn arm_now(unit: *mut c_void) -> c_int {
 
 fn arm(py: Python<'_>, unit: &Unit) -> PyResult<()> {
     let rest = &unit.rest;
+    if rest.is_resumer_armed.get() {
+        let resumer = unit.made_resumer();
+        rest.is_resumer_armed.set(resumer.map_or(Ok(false), |resumer| resumer.arm(py, !rest.is_over()))?);
+    }
+    if !rest.is_armed.get() {
+        return Ok(());
+    }
     // SAFETY: the pointer is cleared when the stub dies. A function that was put back has none to arm.
     let stub = unsafe { Bound::from_borrowed_ptr_or_opt(py, unit.stub.get()) };
     let loops = unit.loops.borrow().upgrade();

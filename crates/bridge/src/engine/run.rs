@@ -15,9 +15,10 @@ use super::unit::{Kind, Unit};
 use super::version::{MISS, Run, Version};
 use super::{build, errors, jit};
 use crate::mechanics::activation::{Activation, Exit};
+use crate::mechanics::frame::field;
 use crate::mechanics::native::{Body, LoopOutcome};
 use crate::mechanics::resume::State;
-use crate::mechanics::{poll, stub};
+use crate::mechanics::{layout, poll, stub};
 use crate::objects;
 
 /// One call in this many is timed.
@@ -42,6 +43,24 @@ impl Body for UnitBody {
             } else {
                 call(unit, activation)
             }
+        }
+    }
+
+    #[inline]
+    unsafe fn call_without_frame(
+        &self,
+        function: *mut ffi::PyObject,
+        args: *mut *mut ffi::PyObject,
+        n: usize,
+        eval_breaker: *const u8,
+    ) -> Option<*mut ffi::PyObject> {
+        // SAFETY: by the trait's contract; the function has the dictionaries that its versions were made for.
+        unsafe {
+            let unit = &self.0;
+            let is_ours = field::<*mut ffi::PyObject>(function.cast(), layout::function::GLOBALS)
+                == unit.globals
+                && field::<*mut ffi::PyObject>(function.cast(), layout::function::BUILTINS) == unit.builtins;
+            if is_ours { unit.leaf.call(args, n, eval_breaker) } else { None }
         }
     }
 
@@ -299,7 +318,9 @@ pub(crate) unsafe extern "C" fn exit(
         let slots = &version.function().global_slots;
         let registers = locals.split_off(locals.len() - slots.len());
         give_back_globals(Python::assume_attached(), unit, slots, registers);
-        if exit.kind == ExitKind::Resume
+        if exit.kind == ExitKind::Yield {
+            unit.rest.yielded(version.unit);
+        } else if exit.kind == ExitKind::Resume
             && let Ok(plain) = unit.plain(Python::assume_attached())
         {
             unit.rest.left_at(version.unit, &plain, exit.offset);
@@ -308,7 +329,7 @@ pub(crate) unsafe extern "C" fn exit(
         let mut state = State { offset: exit.offset, locals, stack, exit: how, raised };
         if (*run).activation.is_null() {
             version.set_active(1);
-            let result = without_frame(Python::assume_attached(), unit, state);
+            let result = without_frame(Python::assume_attached(), version.unit, state);
             version.set_active(-1);
             return result.cast();
         }
@@ -346,7 +367,12 @@ unsafe fn give_back_globals(py: Python<'_>, unit: &Unit, slots: &[u32], register
 }
 
 /// Goes on behind a call without a frame.
-unsafe fn without_frame(py: Python<'_>, unit: &Unit, state: State) -> *mut ffi::PyObject {
+unsafe fn without_frame(py: Python<'_>, unit: *const Unit, state: State) -> *mut ffi::PyObject {
+    // SAFETY: units live in an `Arc`; this reference keeps the continuation while it runs.
+    let unit = unsafe {
+        Arc::increment_strong_count(unit);
+        Arc::from_raw(unit)
+    };
     match unit.resumer(py) {
         // SAFETY: the state is that of an exit of this code; leaf versions have no free variables.
         Ok(resumer) => unsafe { resumer.resume(py, unit.globals, std::ptr::null_mut(), state) },

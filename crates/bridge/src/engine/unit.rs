@@ -15,7 +15,7 @@ use overdrive_ir::exit::ExitKind;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
 
-use super::loops::Loops;
+use super::loops::{Loops, ResumedLoops};
 use super::oracle::Lessons;
 use super::rest::Rest;
 use super::version::{MISS, Place, Version};
@@ -57,6 +57,32 @@ pub(crate) struct Leaf {
     pub(crate) rt: Cell<*mut Rt>,
     /// Where such calls are counted: in the version.
     pub(crate) calls: Cell<*const Cell<u64>>,
+}
+
+impl Leaf {
+    /// Calls the version; `None` when there is none for these arguments, and nothing has happened.
+    ///
+    /// # Safety
+    /// The GIL is held, `n` borrowed arguments lie at `args`, `eval_breaker` is that of this thread.
+    #[inline]
+    pub(crate) unsafe fn call(
+        &self,
+        args: *mut *mut ffi::PyObject,
+        n: usize,
+        eval_breaker: *const u8,
+    ) -> Option<*mut ffi::PyObject> {
+        if n != self.n_args.get() {
+            return None;
+        }
+        // SAFETY: by contract. The fields belong together: they are set and reset as one, under the GIL.
+        unsafe {
+            let calls = &*self.calls.get();
+            calls.set(calls.get() + 1);
+            let entry = self.entry.get();
+            let result = entry(args.cast(), std::ptr::null_mut(), self.rt.get(), eval_breaker);
+            (result != MISS).then_some(result.cast())
+        }
+    }
 }
 
 /// See the module's contract.
@@ -190,13 +216,19 @@ impl Unit {
     ///
     /// # Errors
     /// What building a code object raises.
-    pub(crate) fn resumer(&self, py: Python<'_>) -> PyResult<&Resumer> {
+    pub(crate) fn resumer(self: &Arc<Unit>, py: Python<'_>) -> PyResult<&Resumer> {
         if self.resumer.get().is_none() {
-            let made = Resumer::new(self.code.bind(py))?;
+            let loops = Box::new(ResumedLoops(Arc::downgrade(self)));
+            let made = Resumer::new(self.code.bind(py), Some(loops))?;
             // Another thread may have been faster while the code object was built.
             let _ = self.resumer.set(made);
         }
         self.resumer.get().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("no continuation"))
+    }
+
+    /// The continuations, if there are any.
+    pub(crate) fn made_resumer(&self) -> Option<&Resumer> {
+        self.resumer.get()
     }
 
     /// The qualified name, for people.
@@ -213,11 +245,6 @@ impl Unit {
     #[inline]
     pub(crate) fn nth_try(&self, n: usize) -> *const Version {
         self.tries.get(n).map_or(std::ptr::null(), Cell::get)
-    }
-
-    #[inline]
-    pub(crate) fn leaf(&self) -> &Leaf {
-        &self.leaf
     }
 
     /// Whether a frame's function has the dictionaries that this unit's versions were made for.
@@ -412,7 +439,14 @@ impl Unit {
         let n_taken = version.taken[exit].get().saturating_add(1);
         version.taken[exit].set(n_taken);
         self.counters.exits.set(self.counters.exits.get() + 1);
-        if version.function().exits[exit].kind != ExitKind::Resume || debug::is_on() {
+        let kind = version.function().exits[exit].kind;
+        if debug::is_on() {
+            return;
+        }
+        if kind == ExitKind::Yield {
+            self.yielded(version, n_taken);
+        }
+        if kind != ExitKind::Resume {
             return;
         }
         let entered = version.n_entered() + 1;
@@ -424,6 +458,14 @@ impl Unit {
         let offset = version.function().exits[exit].origin;
         if self.state.borrow_mut().lessons.blocked.insert(offset) {
             self.make_anew(version);
+        }
+    }
+
+    /// A call without a frame got one in the middle of a loop. Where that is usual, calls are better made with one.
+    fn yielded(&self, version: &Version, n_taken: u32) {
+        if n_taken >= HOT_EXIT && u64::from(n_taken) * HOT_EXIT_ENTRIES >= version.leaf_calls.get() {
+            version.is_leaf.set(false);
+            self.publish(&self.state.borrow());
         }
     }
 
@@ -490,7 +532,7 @@ impl Unit {
             slot.set(version.map_or(std::ptr::null(), Arc::as_ptr));
         }
         let first = state.calls.first().filter(|_| is_open);
-        let leaf = first.filter(|v| v.is_leaf);
+        let leaf = first.filter(|v| v.is_leaf.get());
         match leaf {
             Some(version) => {
                 self.leaf.entry.set(version.entry());

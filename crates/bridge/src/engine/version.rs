@@ -49,7 +49,7 @@ pub(crate) struct Version {
     pub(crate) front_end: Duration,
     pub(crate) code_generation: Duration,
     /// May be called with the arguments of a vectorcall and no frame.
-    pub(crate) is_leaf: bool,
+    pub(crate) is_leaf: Cell<bool>,
     /// Times that each exit was taken.
     pub(crate) taken: Box<[Cell<u32>]>,
     pub(crate) entered: Cell<u64>,
@@ -112,7 +112,7 @@ impl Version {
             samples,
             front_end,
             code_generation,
-            is_leaf,
+            is_leaf: Cell::new(is_leaf),
             taken: vec![Cell::new(0); n_exits].into_boxed_slice(),
             entered: Cell::new(0),
             leaf_calls: Cell::new(0),

@@ -345,6 +345,31 @@ impl Drop for AllowEvents {
     }
 }
 
+/// Whether events were switched on or off since the interpreter last ran this code object: it would look at its next
+/// call, and only then `is_monitored` is right again.
+///
+/// # Safety
+/// The GIL is held; `code` is a live code object.
+#[inline]
+pub unsafe fn has_new_events(thread: Thread, code: *mut ffi::PyObject) -> bool {
+    #[cfg(not(Py_3_12))]
+    {
+        let _ = (thread, code);
+        false
+    }
+    #[cfg(Py_3_12)]
+    // SAFETY: the caller's contract.
+    unsafe {
+        let seen: u64 = field(code.cast(), layout::code::INSTRUMENTATION_VERSION);
+        #[cfg(not(Py_3_13))]
+        let now: u64 = field(thread.interp().cast(), layout::interp::MONITORING_VERSION);
+        // 3.13 keeps it above the bits of the eval breaker.
+        #[cfg(Py_3_13)]
+        let now: u64 = field::<u64>(thread.eval_breaker(), 0) & !0xff;
+        seen != now
+    }
+}
+
 /// Whether any tool but `own_tools` (bits by tool id) watches events of `code` through `sys.monitoring`, which on
 /// 3.12 and later is also how `sys.settrace` and `sys.setprofile` work.
 ///

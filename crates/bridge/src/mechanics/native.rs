@@ -19,9 +19,9 @@ use pyo3::{ffi, intern};
 
 use super::activation::{Activation, EnteredBy, Exit, forget_pending, pending_exit};
 use super::bytecode::{Opcodes, Shape};
-use super::frame::{Frame, Thread, is_monitored};
+use super::frame::{Frame, Thread, field, has_new_events, is_monitored};
 use super::stack::stack_low;
-use super::{osr, trampoline};
+use super::{layout, osr, trampoline};
 
 /// What [`Body::enter_loop`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,22 @@ pub trait Body: Send + Sync {
     /// # Safety
     /// `activation` stands for the current frame, entered by its stub.
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject;
+
+    /// Runs the function without a frame, if that can be done: `None` when nothing has happened.
+    ///
+    /// # Safety
+    /// `function` is a live function whose code is the stub; `n` borrowed arguments lie at `args`; `eval_breaker` is
+    /// that of this thread.
+    unsafe fn call_without_frame(
+        &self,
+        function: *mut ffi::PyObject,
+        args: *mut *mut ffi::PyObject,
+        n: usize,
+        eval_breaker: *const u8,
+    ) -> Option<*mut ffi::PyObject> {
+        let _ = (function, args, n, eval_breaker);
+        None
+    }
 
     /// Goes on with a running frame that stands at the loop head `offset` (bytes, in the original code): where the
     /// backward jump lands, which is the first EXTENDED_ARG of that instruction if it has any.
@@ -194,6 +210,45 @@ pub fn of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Native> {
     let is_native = object.get_type().as_ptr() == ty.as_ptr();
     // SAFETY: the type is final and cannot be instantiated elsewhere, so the memory is a Native.
     is_native.then(|| unsafe { &*object.as_ptr().cast::<Native>() })
+}
+
+/// Calls a function from native code without a frame of the interpreter: `None` when it carries no stub, its body needs
+/// a frame, or somebody watches calls. The result is a new reference, or null with an exception set.
+///
+/// # Safety
+/// The GIL is held; `function` is a live Python function, `n` borrowed positional arguments lie at `args`.
+#[inline]
+pub unsafe fn call_without_frame(
+    function: *mut ffi::PyObject,
+    args: *mut *mut ffi::PyObject,
+    n: usize,
+) -> Option<*mut ffi::PyObject> {
+    // SAFETY: a function's code object and its tuple of constants are alive as long as the function is called.
+    unsafe {
+        let code: *mut ffi::PyObject = field(function.cast(), layout::function::CODE);
+        let consts: *mut ffi::PyObject = field(code.cast(), layout::code::CONSTS);
+        let last = ffi::PyTuple_GET_SIZE(consts) - 1;
+        if last < 0 {
+            return None;
+        }
+        let object = ffi::PyTuple_GET_ITEM(consts, last);
+        if TYPE.get().is_none_or(|ty| ffi::Py_TYPE(object) != ty.as_ptr().cast()) {
+            return None;
+        }
+        let native = &*object.cast::<Native>();
+        let thread = Thread::current();
+        if native.stub != code
+            || !native.is_enabled.load(Ordering::Relaxed)
+            || osr::has_foreign_tracer(thread)
+            || has_new_events(thread, code)
+            || is_monitored(code, osr::own_tools())
+            // The call itself is one that the recursion limit must allow.
+            || thread.py_recursion() < 1
+        {
+            return None;
+        }
+        native.owned.body.call_without_frame(function, args, n, thread.eval_breaker())
+    }
 }
 
 /// Tells `native` the stub that will hold it: `entry` and `exit` are its two FOR_ITERs, `base` where the original

@@ -80,7 +80,7 @@ fn resume<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     let code = function.getattr("__code__")?;
-    let resumer = Resumer::new(&code)?;
+    let resumer = Resumer::new(&code, None)?;
     let mut state = state_of(offset, locals, stack, raised)?;
     // SAFETY: a code object; the test gives a state that this code has at that offset.
     unsafe {

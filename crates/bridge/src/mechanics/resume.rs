@@ -14,8 +14,9 @@ use pyo3::types::PyTuple;
 use super::activation::{Activation, Exit, KEEP};
 use super::frame::Thread;
 use super::gil_cell::GilCell;
-use super::native::Body;
-use super::{raised, stub};
+use super::native::{Body, LoopOutcome};
+use super::stack::stack_low;
+use super::{osr, raised, stub};
 
 /// Where a function goes on. Owns its references; null is an unset variable or a null stack entry, and for a cell's
 /// slot a new empty cell. Free variables come from the closure: their entries are [`KEEP`].
@@ -52,7 +53,10 @@ pub struct Resumer {
 /// States on their way into a frame, by the function object that was made for each.
 static UNDER_WAY: GilCell<Vec<(usize, State)>> = GilCell::new(Vec::new());
 
-struct ResumeBody;
+/// Puts the state into the frame; `loops` is offered the loop heads that the frame then comes to.
+struct ResumeBody {
+    loops: Option<Box<dyn Body>>,
+}
 
 impl Body for ResumeBody {
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject {
@@ -72,12 +76,22 @@ impl Body for ResumeBody {
             activation.leave(state.offset, &locals, &stack, state.exit)
         }
     }
+
+    unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
+        match &self.loops {
+            // SAFETY: the trait's contract.
+            Some(loops) => unsafe { loops.enter_loop(activation, offset) },
+            None => LoopOutcome::NeverAgain,
+        }
+    }
 }
 
 impl Resumer {
+    /// `loops`: native code for the loops of resumed frames, once they are armed.
+    ///
     /// # Errors
     /// `ValueError` with the words of [`stub::refusal`].
-    pub fn new(code: &Bound<'_, PyAny>) -> PyResult<Resumer> {
+    pub fn new(code: &Bound<'_, PyAny>, loops: Option<Box<dyn Body>>) -> PyResult<Resumer> {
         if let Some(reason) = stub::refusal(code)? {
             return Err(PyValueError::new_err(reason));
         }
@@ -87,8 +101,17 @@ impl Resumer {
         let keyword_names =
             (n_keyword > 0).then(|| names.get_slice(n_positional, n_positional + n_keyword).unbind());
         // 2: an entry that does not look for signals, which would be raised outside the state.
-        let stub = stub::build_for_resume(code, Box::new(ResumeBody), 2)?.unbind();
+        let stub = stub::build_for_resume(code, Box::new(ResumeBody { loops }), 2)?.unbind();
         Ok(Resumer { stub, n_positional, keyword_names })
+    }
+
+    /// Has the loops of resumed frames offered to native code from now on, or no longer; says whether they are.
+    ///
+    /// # Errors
+    /// As [`osr::arm`].
+    pub fn arm(&self, py: Python<'_>, is_wanted: bool) -> PyResult<bool> {
+        let stub = self.stub.bind(py);
+        if is_wanted { osr::arm(stub, None) } else { osr::disarm(stub).map(|_| false) }
     }
 
     /// Runs the function from `state`; returns its value as a new reference, or null with an exception set.
@@ -119,10 +142,16 @@ impl Resumer {
             let n_keyword = names.map_or(0, |names| names.bind(py).len());
             let args = vec![ffi::Py_None(); self.n_positional + n_keyword];
             let names = names.map_or(std::ptr::null_mut(), |names| names.as_ptr());
+            // While there is C stack left, this call counts like the interpreter's own.
             let thread = Thread::current();
-            thread.enter_python_call();
+            let is_free = cfg!(not(Py_3_12)) || !stack_low();
+            if is_free {
+                thread.enter_python_call();
+            }
             let value = ffi::PyObject_Vectorcall(function, args.as_ptr(), self.n_positional, names);
-            thread.leave_python_call();
+            if is_free {
+                thread.leave_python_call();
+            }
             // Only there when the call failed before it entered the frame.
             let unused = UNDER_WAY.with(|all| {
                 let index = all.iter().rposition(|(owner, _)| *owner == function as usize)?;

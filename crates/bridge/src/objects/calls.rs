@@ -8,6 +8,8 @@ use std::ptr;
 
 use pyo3::ffi::{self, PyObject};
 
+use crate::mechanics::native;
+
 use super::python::{_PyDict_MergeEx, _PyObject_FunctionStr, Owned, raised_is, type_name};
 
 /// Number of positional arguments among `n`, with the bit that lends the slot before them.
@@ -27,7 +29,15 @@ pub(super) unsafe extern "C" fn call(
     n: i64,
 ) -> *mut PyObject {
     // SAFETY: the table's contract.
-    unsafe { ffi::PyObject_Vectorcall(callable, args, positional(n, keywords), keywords) }
+    unsafe {
+        if ffi::Py_TYPE(callable) == &raw mut ffi::PyFunction_Type
+            && keywords.is_null()
+            && let Some(result) = native::call_without_frame(callable, args, n as usize)
+        {
+            return result;
+        }
+        ffi::PyObject_Vectorcall(callable, args, positional(n, keywords), keywords)
+    }
 }
 
 pub(super) unsafe extern "C" fn call_method(

@@ -185,6 +185,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::FConst(_)
             | Inst::F32Const(_)
             | Inst::BConst(_)
+            | Inst::HasFrame
             | Inst::Int(..)
             | Inst::Checked(..)
             | Inst::ICmp(..)

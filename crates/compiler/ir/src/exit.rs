@@ -18,6 +18,8 @@ pub enum ExitKind {
     /// The arguments are not of the types that this version was made for: the bridge calls another version, or the
     /// original at offset 0. Nothing has happened yet.
     Entry,
+    /// As `Resume`, where CPython asks for its turn and the call has no frame in which it could take it.
+    Yield,
 }
 
 /// One exit.
@@ -64,7 +66,8 @@ pub enum Slot {
     Tuple(Vec<Slot>),
     /// `range` iterator: next value, stop, step (an exhausted one has next = stop).
     RangeIter { next: Value, stop: Value, step: Value },
-    /// Iterator over a list, tuple, bytes, bytearray or array, at a position (−1 or beyond the end: exhausted is told by `position ≥ length`).
+    /// Iterator over a list, tuple, bytes, bytearray or array, at a position; a negative one is exhausted for good, while
+    /// one beyond the end goes on when the sequence grows.
     SeqIter { seq: Box<Slot>, position: Value },
     /// `enumerate` at a count over an iterator.
     Enumerate { count: Value, iter: Box<Slot> },

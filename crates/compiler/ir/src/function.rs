@@ -135,6 +135,7 @@ impl Function {
             Inst::FConst(_) | Inst::IntToFloat(_) | Inst::F32ToF64(_) => Ty::F64,
             Inst::F32Const(_) | Inst::F64ToF32(_) => Ty::F32,
             Inst::BConst(_)
+            | Inst::HasFrame
             | Inst::ICmp(..)
             | Inst::ULt(..)
             | Inst::FCmp(..)

@@ -138,6 +138,8 @@ pub enum Inst {
     OConst(ConstId),
     /// The null reference.
     Null,
+    /// Whether the call that runs this has a frame of the interpreter.
+    HasFrame,
 
     Int(IntOp, Value, Value),
     Checked(CheckedOp, Value, Value, ExitId),
@@ -218,7 +220,8 @@ pub enum Inst {
         pos: Option<u32>,
         fail: Option<ExitId>,
     },
-    /// Lets CPython handle signals, other threads, asynchronous exceptions if it asks for it.
+    /// Lets CPython handle signals, other threads, asynchronous exceptions if it asks for it. Needs a frame, or stands
+    /// behind a guard that this call has one.
     Poll {
         pos: u32,
         fail: ExitId,
@@ -250,6 +253,7 @@ impl Inst {
             | Inst::BConst(_)
             | Inst::OConst(_)
             | Inst::Null
+            | Inst::HasFrame
             | Inst::OwnArg(_)
             | Inst::Poll { .. } => vec![],
             Inst::Int(_, a, b)

@@ -44,7 +44,7 @@ words! {
     BoolOp { And = "band", Or = "bor", Xor = "bxor" }
     Cmp { Lt = "lt", Le = "le", Eq = "eq", Ne = "ne", Gt = "gt", Ge = "ge" }
     Seq { List = "list_get", Tuple = "tuple_get" }
-    ExitKind { Resume = "resume", Raise = "raise", Entry = "entry" }
+    ExitKind { Resume = "resume", Raise = "raise", Entry = "entry", Yield = "yield" }
     Own { Owned = "own", Borrowed = "borrow" }
 }
 

@@ -144,7 +144,7 @@ impl Parser<'_> {
         let id = self.lexer.id("exit", "an exit")?;
         self.in_order(id, self.function.exits.len(), "exits")?;
         self.lexer.expect('=')?;
-        let kind = self.lexer.read("`resume`, `raise` or `entry`", ExitKind::from_word)?;
+        let kind = self.lexer.read("`resume`, `raise`, `entry` or `yield`", ExitKind::from_word)?;
         let offset = self.lexer.number("a bytecode offset")?;
         let origin =
             if self.lexer.eat_word("from")? { self.lexer.number("a bytecode offset")? } else { offset };
@@ -404,6 +404,7 @@ impl Parser<'_> {
             "bconst" => Inst::BConst(self.lexer.number("`true` or `false`")?),
             "oconst" => Inst::OConst(self.const_id()?),
             "null" => Inst::Null,
+            "has_frame" => Inst::HasFrame,
             "icmp" | "fcmp" => {
                 let cmp = self.lexer.read("a comparison", Cmp::from_word)?;
                 let (a, b) = (self.comma_value()?, self.comma_value()?);

@@ -160,6 +160,7 @@ impl Display for Inst {
             }
             Inst::Poll { pos, fail } => write!(f, " at {pos} else {fail}"),
             Inst::Null
+            | Inst::HasFrame
             | Inst::Int(..)
             | Inst::ULt(..)
             | Inst::Float(..)
@@ -228,6 +229,7 @@ impl Inst {
             Inst::OwnArg(_) => "own_arg",
             Inst::Table { .. } => "table",
             Inst::Poll { .. } => "poll",
+            Inst::HasFrame => "has_frame",
         }
     }
 }

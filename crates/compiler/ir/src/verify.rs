@@ -51,6 +51,7 @@ pub fn verify(f: &Function) -> Vec<VerifyError> {
         defs: vec![None; f.types.len()],
         dominators: Dominators::new(f),
         at: (None, None),
+        has_frame: false,
     };
     v.shape();
     v.definitions();
@@ -80,6 +81,8 @@ struct Verifier<'a> {
     defs: Vec<Option<(Block, usize)>>,
     dominators: Dominators,
     at: (Option<Block>, Option<usize>),
+    /// A guard of this block says that there is a frame.
+    has_frame: bool,
 }
 
 impl Verifier<'_> {
@@ -164,6 +167,7 @@ impl Verifier<'_> {
 
     fn block(&mut self, b: Block) {
         let block = &self.f.blocks[b.index()];
+        self.has_frame = self.f.needs_frame;
         for (i, (inst, _)) in block.insts.iter().enumerate() {
             self.at = (Some(b), Some(i));
             self.inst(inst);
@@ -178,7 +182,9 @@ impl Verifier<'_> {
                 self.target(els.0, &els.1);
             }
             Some(Terminator::Return(v)) => self.operand(*v, Ty::Obj),
-            Some(Terminator::Exit(e)) => self.exit(*e, &[ExitKind::Resume, ExitKind::Raise, ExitKind::Entry]),
+            Some(Terminator::Exit(e)) => {
+                self.exit(*e, &[ExitKind::Resume, ExitKind::Raise, ExitKind::Entry, ExitKind::Yield])
+            }
         }
     }
 
@@ -245,7 +251,12 @@ impl Verifier<'_> {
     fn inst(&mut self, inst: &Inst) {
         use Ty::{F32, F64, I1, I64, Obj, Ptr};
         match inst {
-            Inst::IConst(_) | Inst::FConst(_) | Inst::F32Const(_) | Inst::BConst(_) | Inst::Null => {}
+            Inst::IConst(_)
+            | Inst::FConst(_)
+            | Inst::F32Const(_)
+            | Inst::BConst(_)
+            | Inst::Null
+            | Inst::HasFrame => {}
             Inst::OConst(c) => self.constant(*c),
             Inst::Int(_, a, b) | Inst::ICmp(_, a, b) | Inst::ULt(a, b) => {
                 self.operands(&[(*a, I64), (*b, I64)])
@@ -267,7 +278,8 @@ impl Verifier<'_> {
             }
             Inst::Guard(cond, exit) => {
                 self.operand(*cond, I1);
-                self.exit(*exit, &[ExitKind::Resume, ExitKind::Entry]);
+                self.exit(*exit, &[ExitKind::Resume, ExitKind::Entry, ExitKind::Yield]);
+                self.has_frame |= self.is_has_frame(*cond);
             }
             Inst::TypeIs(a, _) | Inst::IsNull(a) | Inst::Unbox(_, a) | Inst::IncRef(a) => {
                 self.operand(*a, Obj)
@@ -297,7 +309,7 @@ impl Verifier<'_> {
             }
             Inst::Table { entry, args, pos, fail } => self.table(*entry, args, *pos, *fail),
             Inst::Poll { fail, .. } => {
-                if !self.f.needs_frame {
+                if !self.has_frame {
                     self.error("a poll needs a frame");
                 }
                 self.exit(*fail, &[ExitKind::Raise]);
@@ -345,6 +357,13 @@ impl Verifier<'_> {
     }
 
     /// The value of an `iconst`.
+    fn is_has_frame(&self, v: Value) -> bool {
+        let place = self.defs.get(v.index()).copied().flatten();
+        let inst =
+            place.and_then(|(block, place)| self.f.blocks[block.index()].insts.get(place.checked_sub(1)?));
+        matches!(inst, Some((Inst::HasFrame, _)))
+    }
+
     fn known_int(&self, v: Value) -> Option<i64> {
         let (block, place) = (*self.defs.get(v.index())?)?;
         match self.f.blocks[block.index()].insts.get(place.checked_sub(1)?)?.0 {

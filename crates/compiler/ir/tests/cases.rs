@@ -195,6 +195,7 @@ fn every_instruction_runs_in_some_case() {
         "own_arg",
         "table",
         "poll",
+        "has_frame",
     ];
     let mut ran = BTreeSet::new();
     each_call(|at, case, call| {
@@ -218,7 +219,7 @@ fn bless() {
             if directive.starts_with("force ") {
                 continue;
             }
-            if !["args ", "log ", "poll "].iter().any(|d| directive.starts_with(d)) {
+            if !["args ", "log ", "poll ", "frameless"].iter().any(|d| directive.starts_with(d)) {
                 write_forced(&mut out, &mut forced);
             }
             out.push_str(line);

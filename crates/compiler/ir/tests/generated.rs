@@ -90,6 +90,7 @@ fn generated(seed: u64, size: usize, int: i128, float: f64) -> (Case, Call) {
         args_after: None,
         log: vec![],
         poll: None,
+        is_frameless: false,
         forced: vec![],
     };
     (Case { function, consts: vec![Literal::Callable("count".to_owned())], calls: vec![] }, call)

@@ -89,7 +89,7 @@ fn errors_have_places() {
     check("b0(v0: object):", "2:8: expected a type, found `object`");
     check("b1:", "2:3: blocks must come in order: the next one is number 0");
     check("const1 = none", "2:8: constants must come in order: the next one is number 0");
-    check("exit0 = leave", "2:9: expected `resume`, `raise` or `entry`, found `leave`");
+    check("exit0 = leave", "2:9: expected `resume`, `raise`, `entry` or `yield`, found `leave`");
     check(
         "exit0 = resume 0 [what] [] \"\"",
         "2:19: expected a slot (`empty`, `none`, `own`, `borrow`, `number`, a constant, `either`, `tuple`, `range`, `seq_iter`, `enumerate`, `zip`), found `what`",

@@ -170,6 +170,12 @@ fn the_object_table() {
         "b0(v0: obj): poll at 0 else exit2 return v0",
         &["b0, instruction 0: a poll needs a frame"],
     );
+    check_with("", "b0(v0: obj): v1 = has_frame guard v1, exit1 poll at 0 else exit2 return v0", &[]);
+    check_with(
+        "",
+        "b0(v0: obj): v1 = has_frame v2 = not v1 guard v2, exit1 poll at 0 else exit2 return v0",
+        &["b0, instruction 3: a poll needs a frame"],
+    );
     check(
         "b0(v0: obj): poll at 0 else exit1 return v0",
         &["b0, instruction 0: exit1 is a resume exit, not raise"],
@@ -184,7 +190,7 @@ fn exits() {
     check("b0(v0: obj): leave exit9", &["b0, instruction 0: exit9 does not exist"]);
     check(
         "b0(v0: obj): v1 = bconst true guard v1, exit2 return v0",
-        &["b0, instruction 1: exit2 is a raise exit, not resume or entry"],
+        &["b0, instruction 1: exit2 is a raise exit, not resume or entry or yield"],
     );
     check_text(
         &exit("own v2", "v1 = bconst true guard v1, exit0 v2 = null return v2"),

@@ -1,15 +1,16 @@
 //! The vectorcall of a jitted callable: the shortest way to a leaf version, else the twin.
 //!
-//! A leaf version (no loop, nothing that may run Python code) needs no frame. It is entered when exactly its positional
-//! arguments come and no keyword; its guards answer with `MISS` when the types are others, and nothing has happened.
+//! A leaf version (nothing in it may run Python code) needs no frame. It is entered when exactly its positional
+//! arguments come and no keyword; its guards answer with `MISS` when the types are others, and nothing has happened. A
+//! loop in it goes on in a frame when CPython asks for its turn.
 
 use std::ptr::null_mut;
 
 use pyo3::ffi;
 
 use super::JitFunction;
-use crate::engine::version::MISS;
-use crate::mechanics::frame::Thread;
+use crate::mechanics::frame::{Thread, has_new_events, is_monitored};
+use crate::mechanics::osr::own_tools;
 use crate::mechanics::stack::stack_low;
 
 /// Count without the flag that the slot before the first argument may be used.
@@ -21,29 +22,27 @@ pub(super) unsafe extern "C" fn vectorcall(
     nargsf: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this on our own objects, with `nargsf` arguments at `args`. The leaf's fields
-    // belong together: they are set and reset as one by the unit, under the GIL.
+    // SAFETY: the interpreter calls this on our own objects, with `nargsf` arguments at `args`.
     unsafe {
         let this = callable.cast::<JitFunction>();
         if let Some(unit) = (*this).unit.as_ref() {
-            let leaf = unit.leaf();
-            let is_exact = nargsf & COUNT == leaf.n_args.get() && keywords.is_null();
-            // A tracer must see the call.
-            if is_exact && !Thread::current().has_tracer() {
-                let calls = &*leaf.calls.get();
-                calls.set(calls.get() + 1);
-                let entry = leaf.entry.get();
-                let result = entry(args as *mut *mut u8, null_mut(), leaf.rt.get(), std::ptr::null());
-                if result != MISS {
-                    return result.cast();
-                }
+            let thread = Thread::current();
+            let stub = unit.stub.get();
+            if keywords.is_null()
+                // Whoever watches calls must see this one.
+                && !thread.has_tracer()
+                && !stub.is_null()
+                && !has_new_events(thread, stub)
+                && !is_monitored(stub, own_tools())
+                && let Some(result) = unit.leaf.call(args.cast_mut(), nargsf & COUNT, thread.eval_breaker())
+            {
+                return result;
             }
         }
         through_twin(this, args, nargsf, keywords)
     }
 }
 
-#[cold]
 #[inline(never)]
 unsafe fn through_twin(
     this: *mut JitFunction,

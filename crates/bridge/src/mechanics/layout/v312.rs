@@ -32,6 +32,7 @@ pub mod code {
     pub const LOCALSPLUSKINDS: usize = 104;
     pub const FIRSTTRACEABLE: usize = 176;
     pub const BYTECODE: usize = 192;
+    pub const INSTRUMENTATION_VERSION: usize = 160;
     pub const MONITORING: usize = 168;
     pub const N_LOCAL_MONITORS: usize = 15;
     pub const ACTIVE_MONITORS: usize = 15;
@@ -51,6 +52,7 @@ pub mod thread {
 }
 pub mod interp {
     pub const EVAL_BREAKER: usize = 368;
+    pub const MONITORING_VERSION: usize = 48;
 }
 pub mod function {
     pub const GLOBALS: usize = 16;

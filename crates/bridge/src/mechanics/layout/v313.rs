@@ -32,6 +32,7 @@ pub mod code {
     pub const LOCALSPLUSKINDS: usize = 104;
     pub const FIRSTTRACEABLE: usize = 184;
     pub const BYTECODE: usize = 200;
+    pub const INSTRUMENTATION_VERSION: usize = 168;
     pub const MONITORING: usize = 176;
     pub const N_LOCAL_MONITORS: usize = 10;
     pub const ACTIVE_MONITORS: usize = 10;

@@ -18,6 +18,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             Inst::FConst(bits) => b.build_bit_cast(w.i64.const_int(*bits, false), w.f64, "")?,
             Inst::F32Const(bits) => b.build_bit_cast(w.i32.const_int(u64::from(*bits), false), w.f32, "")?,
             Inst::BConst(x) => w.i1.const_int(u64::from(*x), false).into(),
+            Inst::HasFrame if self.f.needs_frame => w.i1.const_int(1, false).into(),
+            Inst::HasFrame => b.build_is_not_null(self.frame, "")?.into(),
             Inst::Int(op, x, y) => {
                 let (x, y) = (self.int(*x)?, self.int(*y)?);
                 self.int_op(*op, x, y)?.into()

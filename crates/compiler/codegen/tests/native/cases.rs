@@ -76,11 +76,17 @@ const MNEMONICS: &[&str] = &[
     "own_arg",
     "table",
     "poll",
+    "has_frame",
 ];
 
 fn input(heap: &mut Heap, case: &Case, call: &Call) -> Input {
     let consts = all(heap, &case.consts).into_iter().map(|c| c.expect("a constant is set")).collect();
-    Input { consts, args: all(heap, &call.args), interrupt: call.poll.clone() }
+    Input {
+        consts,
+        args: all(heap, &call.args),
+        interrupt: call.poll.clone(),
+        is_frameless: call.is_frameless,
+    }
 }
 
 /// Objects that may refer to those before them.

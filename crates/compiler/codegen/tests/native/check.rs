@@ -25,6 +25,7 @@ pub(crate) struct Input {
     pub(crate) consts: Vec<Ref>,
     pub(crate) args: Vec<Option<Ref>>,
     pub(crate) interrupt: Option<(u32, String)>,
+    pub(crate) is_frameless: bool,
 }
 
 /// Mnemonics of everything that ran.
@@ -162,7 +163,7 @@ fn compare(
 }
 
 fn mock(input: &Input) -> MockTable {
-    MockTable { interrupt: input.interrupt.clone(), ..MockTable::default() }
+    MockTable { interrupt: input.interrupt.clone(), is_frameless: input.is_frameless, ..MockTable::default() }
 }
 
 fn describe(heap: &Heap, r: Ref) -> String {

@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
             profile: profile.as_mut_ptr(),
         };
         let breaker = self.world.breaker();
-        let frame = self.world.frame();
+        let frame = if self.table.has_frame() { self.world.frame() } else { ptr::null_mut() };
         let entry = code.entry();
         CURRENT.set(ptr::from_mut(self).cast());
         // SAFETY: the code was compiled for this world's layout and consts; slots, frame, rt and breaker outlive the call.

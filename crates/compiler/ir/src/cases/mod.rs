@@ -2,7 +2,7 @@
 //!
 //! In: a file's text. Out: cases as data, and `interpret`, which runs one on the mock heap. A native harness builds the
 //! literals on its own heap, runs the function and compares `Ending`s. Directives are comments behind or before the
-//! functions, one a line; `args`, `log`, `poll` and `force` belong to the call above them:
+//! functions, one a line; `args`, `log`, `poll`, `frameless` and `force` belong to the call above them:
 //!
 //! ```text
 //! ; consts f [None, "name"]              all constants (needed unless they are none, true, false); `arg0` is the first
@@ -10,6 +10,7 @@
 //! ;   args [1, [5]]                      arguments afterwards (they are kept alive for it)
 //! ;   log ["call add at 4", "del x"]     what the program's user notices, in order; nothing if not given
 //! ;   poll 2 raises "KeyboardInterrupt"  the third poll sets this exception
+//! ;   frameless                          the call has no frame
 //! ;   force 0 -> exit0 [1, [2]] []       the ending when the check that runs first fails
 //! ```
 
@@ -47,6 +48,8 @@ pub struct Call {
     pub log: Vec<String>,
     /// Number of the poll that raises (from 0), and the exception.
     pub poll: Option<(u32, String)>,
+    /// The call comes without a frame.
+    pub is_frameless: bool,
     /// Number of the check that is forced to fail (from 0, as they run), and the ending then.
     pub forced: Vec<(u32, Ending)>,
 }
@@ -110,7 +113,7 @@ fn default_const(c: &ConstRef) -> Literal {
     }
 }
 
-/// Reads one comment; prose is passed over. `last`: the case whose last call takes `args`, `log`, `poll` and `force`.
+/// Reads one comment; prose is passed over. `last`: the case whose last call takes the lines that belong to it.
 fn directive(
     cases: &mut [Case],
     last: &mut Option<usize>,
@@ -120,7 +123,9 @@ fn directive(
     // Prose may hold an apostrophe or a lone quote that is no token.
     let Ok(mut l) = lexer else { return Ok(()) };
     let word = match l.peek() {
-        Token::Word(w) if ["consts", "call", "args", "log", "poll", "force"].contains(&w.as_str()) => {
+        Token::Word(w)
+            if ["consts", "call", "args", "log", "poll", "frameless", "force"].contains(&w.as_str()) =>
+        {
             w.clone()
         }
         _ => return Ok(()),
@@ -143,8 +148,8 @@ fn directive(
             l.expect('(')?;
             let args = l.list(')', literal)?;
             let ending = ending(&mut l)?;
-            let (args_after, log, poll, forced) = (None, vec![], None, vec![]);
-            cases[index].calls.push(Call { line, args, ending, args_after, log, poll, forced });
+            let (args_after, log, poll, is_frameless, forced) = (None, vec![], None, false, vec![]);
+            cases[index].calls.push(Call { line, args, ending, args_after, log, poll, is_frameless, forced });
             *last = Some(index);
         }
         return end(&l);
@@ -165,6 +170,7 @@ fn directive(
             l.expect_word("raises")?;
             call.poll = Some((n, l.string("an exception in quotes")?));
         }
+        "frameless" => call.is_frameless = true,
         _ => {
             let n = l.number("the number of a check")?;
             call.forced.push((n, ending(&mut l)?));

@@ -22,7 +22,8 @@ pub struct Observed {
 /// The fault of the function, or objects that are still alive.
 pub fn interpret(case: &Case, call: &Call, forced: Forced) -> Result<Observed, String> {
     let mut heap = Heap::new();
-    let mut table = MockTable { interrupt: call.poll.clone(), ..MockTable::default() };
+    let mut table =
+        MockTable { interrupt: call.poll.clone(), is_frameless: call.is_frameless, ..MockTable::default() };
     let mut built: Vec<Option<Ref>> = Vec::new();
     for c in &case.consts {
         let r = build(&mut heap, c, &built)?;

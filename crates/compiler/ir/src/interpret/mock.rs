@@ -26,6 +26,8 @@ pub struct MockTable {
     pub observed: Vec<(i64, String)>,
     /// Polls so far.
     pub polls: u32,
+    /// The call has no frame.
+    pub is_frameless: bool,
 }
 
 impl Table for MockTable {
@@ -52,6 +54,10 @@ impl Table for MockTable {
             }
             _ => Ok(true),
         }
+    }
+
+    fn has_frame(&self) -> bool {
+        !self.is_frameless
     }
 }
 

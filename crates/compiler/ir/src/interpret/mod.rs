@@ -254,8 +254,8 @@ impl Machine<'_> {
         match (exit.kind, self.heap.pending.take()) {
             (ExitKind::Raise, Some(exception)) => Ok(Outcome::Raised { state, exception }),
             (ExitKind::Raise, None) => Err("leaves through a raise exit and no exception is set".to_owned()),
-            (ExitKind::Resume | ExitKind::Entry, None) => Ok(Outcome::Left(state)),
-            (ExitKind::Resume | ExitKind::Entry, Some(e)) => {
+            (ExitKind::Resume | ExitKind::Entry | ExitKind::Yield, None) => Ok(Outcome::Left(state)),
+            (ExitKind::Resume | ExitKind::Entry | ExitKind::Yield, Some(e)) => {
                 Err(format!("leaves with an exception set: {e}"))
             }
         }

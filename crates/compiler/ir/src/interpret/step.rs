@@ -22,6 +22,7 @@ impl Machine<'_> {
             Inst::FConst(bits) => Scalar::F64(f64::from_bits(*bits)),
             Inst::F32Const(bits) => Scalar::F32(f32::from_bits(*bits)),
             Inst::BConst(b) => Scalar::I1(*b),
+            Inst::HasFrame => Scalar::I1(self.table.has_frame()),
             Inst::OConst(c) => Scalar::Obj(Some(self.consts[c.index()])),
             Inst::Null => Scalar::Obj(None),
             Inst::Int(op, a, b) => {

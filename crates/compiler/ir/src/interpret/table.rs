@@ -32,4 +32,7 @@ pub trait Table {
     /// # Errors
     /// Something broke a rule of memory.
     fn poll(&mut self, heap: &mut Heap) -> Result<bool, HeapError>;
+
+    /// Whether the call has a frame.
+    fn has_frame(&self) -> bool;
 }

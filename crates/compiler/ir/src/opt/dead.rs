@@ -29,6 +29,7 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::BConst(_)
         | Inst::OConst(_)
         | Inst::Null
+        | Inst::HasFrame
         | Inst::Int(..)
         | Inst::ICmp(..)
         | Inst::ULt(..)

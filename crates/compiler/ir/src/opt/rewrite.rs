@@ -39,6 +39,7 @@ fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::BConst(_)
         | Inst::OConst(_)
         | Inst::Null
+        | Inst::HasFrame
         | Inst::OwnArg(_)
         | Inst::Poll { .. } => {}
         Inst::Int(_, a, b)

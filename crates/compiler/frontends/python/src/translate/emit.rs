@@ -298,9 +298,14 @@ impl<'a> Tx<'a> {
 
     /// The exit that goes on at the first instruction of a block, with the state as it is now.
     pub(crate) fn exit_block(&mut self, block: usize, reason: &str) -> ExitId {
+        self.exit_at(ExitKind::Resume, block, reason)
+    }
+
+    /// As `exit_block`, of a kind.
+    pub(crate) fn exit_at(&mut self, kind: ExitKind, block: usize, reason: &str) -> ExitId {
         let at = self.f.cfg.blocks[block].first;
         let st = self.st.clone();
-        self.make_exit(ExitKind::Resume, self.f.instrs[at].offset, &st, at, reason)
+        self.make_exit(kind, self.f.instrs[at].offset, &st, at, reason)
     }
 
     /// The exit for an exception raised by the current instruction; operands may still be on the stack.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::{ExitId, Value};
+use overdrive_ir::exit::ExitKind;
 use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Inst, Terminator};
 
@@ -207,7 +208,10 @@ impl Tx<'_> {
             })
             .collect();
         self.flush_globals();
-        self.needs_frame = true;
+        // Whatever needs a frame for other reasons never comes without one.
+        let framed = self.emit(Inst::HasFrame);
+        let turn = self.exit_at(ExitKind::Yield, target, "CPython has its turn");
+        self.emit0(Inst::Guard(framed, turn));
         let fail = self.exit_raise();
         let pos = self.ins().op_offset;
         self.emit0(Inst::Poll { pos, fail });

@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 
+import numpy as np
 import overdrive
 import pytest
 from overdrive import _core
@@ -285,3 +286,22 @@ def test_compiled_code_is_given_back():
     gc.collect()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 12_000
     assert _core.explain_data(once)["versions"] == []
+
+
+def remainder_of(a, last):
+    for item in last:
+        if list(b"xyz"):
+            pass
+        a %= item or 3
+    return a
+
+
+def test_a_value_outlives_the_variable_that_held_it():
+    """The variable is overwritten next, so its box goes on the way to a branch while the operand still needs it."""
+    cells = np.arange(4.0)
+    f = overdrive.jit(remainder_of)
+    for _ in range(20):
+        for k in range(4):
+            for divisors in ([1, 2, 3], [7, 0], [], [2.5, 0.75]):
+                got, want = f(cells[k], divisors), remainder_of(cells[k], divisors)
+                assert (type(got), got.tobytes()) == (type(want), want.tobytes())

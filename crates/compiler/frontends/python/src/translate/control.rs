@@ -14,7 +14,7 @@ use crate::facts::Refusal;
 use crate::op::LocalIdx;
 use crate::translate::emit::{Edge, Header, State, Tx};
 use crate::translate::shape::{At, Hold, Shape, from_params, join, param_types, shape_of};
-use crate::translate::value::{Boxed, Num, Own, Val};
+use crate::translate::value::{Num, Own, Val};
 use crate::translate::{Step, Stop};
 
 /// Reason of the exit behind a module's loop.
@@ -63,6 +63,14 @@ pub(crate) fn order_from(cfg: &Cfg, root: usize) -> Order {
         }
     }
     Order { blocks: post, retreating }
+}
+
+/// What an edge hands to its target's parameters, and what it does not.
+#[derive(Default)]
+struct Carried {
+    args: Vec<Value>,
+    /// Numbers whose boxes, if owned, are released.
+    drops: Vec<Val>,
 }
 
 impl Tx<'_> {
@@ -211,14 +219,23 @@ impl Tx<'_> {
         self.cur = Some(edge.block);
         self.st = edge.state;
         self.flush_dropped(shape);
-        let mut args = Vec::new();
-        let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
-        self.forgetting(|tx| {
-            let mut pairs = vals.into_iter().zip(shape);
-            pairs.try_for_each(|(val, s)| tx.coerce(val, s, &mut args))
-        })?;
-        self.terminate(Terminator::Jump(target, args));
+        self.hand_over(target, shape, std::iter::repeat(true))?;
         (self.cur, self.st) = saved;
+        Ok(())
+    }
+
+    /// Jumps with the values that carry the state in `shape`, those of the entries that `is_passed` names.
+    fn hand_over(&mut self, target: Block, shape: &[Shape], is_passed: impl Iterator<Item = bool>) -> Step {
+        let mut carried = Carried::default();
+        let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
+        for ((val, s), is_passed) in vals.into_iter().zip(shape).zip(is_passed) {
+            if is_passed {
+                self.forgetting(|tx| tx.coerce(val, s, &mut carried))?;
+            }
+        }
+        // Last: what is dropped may have held what another value borrowed from it until just now.
+        carried.drops.into_iter().for_each(|val| self.drop_val(val));
+        self.terminate(Terminator::Jump(target, carried.args));
         Ok(())
     }
 
@@ -229,11 +246,11 @@ impl Tx<'_> {
     }
 
     /// Emits the values that carry `val` in `shape`.
-    fn coerce(&mut self, val: Val, shape: &Shape, out: &mut Vec<Value>) -> Step {
+    fn coerce(&mut self, val: Val, shape: &Shape, out: &mut Carried) -> Step {
         match (val, shape) {
             (val, Shape::Unset) => {
                 // Only numbers that nobody reads: their boxes, if owned, are released.
-                self.drop_val(val);
+                out.drops.push(val);
             }
             (Val::None, Shape::None) => {}
             (Val::Num(n), Shape::Num { flavour, boxed }) if n.flavour == *flavour => {
@@ -249,30 +266,30 @@ impl Tx<'_> {
             (
                 Val::RangeIter { next, stop, step, .. } | Val::Range { start: next, stop, step, .. },
                 Shape::RangeIter { .. },
-            ) => out.extend([next, stop, step]),
+            ) => out.args.extend([next, stop, step]),
             (Val::SeqIter { seq, pos }, Shape::SeqIter(s)) => {
                 self.hold(seq.v, seq.own, s.hold);
-                out.extend([seq.v, pos]);
+                out.args.extend([seq.v, pos]);
             }
             (Val::Enumerate { count, iter }, Shape::Enumerate(s)) => {
-                out.push(count);
+                out.args.push(count);
                 self.coerce(*iter, s, out)?;
             }
             (Val::Either { tag, a, b }, Shape::Either(sa, sb)) if fits(&a, sa) && fits(&b, sb) => {
-                out.push(tag);
+                out.args.push(tag);
                 self.coerce(*a, sa, out)?;
                 self.coerce(*b, sb, out)?;
             }
             (val, Shape::Either(sa, sb)) => {
                 if fits(&val, sa) {
                     let tag = self.bconst(true);
-                    out.push(tag);
+                    out.args.push(tag);
                     self.coerce(val, sa, out)?;
-                    self.absent(sb, out);
+                    self.absent(sb, &mut out.args);
                 } else if fits(&val, sb) {
                     let tag = self.bconst(false);
-                    out.push(tag);
-                    self.absent(sa, out);
+                    out.args.push(tag);
+                    self.absent(sa, &mut out.args);
                     self.coerce(val, sb, out)?;
                 } else {
                     return Err(self.refused("paths disagree about a value"));
@@ -280,34 +297,32 @@ impl Tx<'_> {
             }
             (Val::Unset, Shape::Obj(_)) => {
                 let v = self.null();
-                out.push(v);
+                out.args.push(v);
             }
             (val, Shape::Obj(s)) => {
                 let o = self.as_obj(val);
                 self.hold(o.v, o.own, s.hold);
-                out.push(o.v);
+                out.args.push(o.v);
             }
             _ => return Err(self.refused("paths disagree about a value")),
         }
         Ok(())
     }
 
-    fn coerce_num(&mut self, n: Num, boxed: Option<Hold>, out: &mut Vec<Value>) {
-        out.push(n.v);
+    fn coerce_num(&mut self, n: Num, boxed: Option<Hold>, out: &mut Carried) {
+        out.args.push(n.v);
         let Some(hold) = boxed else {
-            if let Some(Boxed { v, own: Own::Owned, .. }) = n.boxed {
-                self.emit0(Inst::DecRef { obj: v, pos: None });
-            }
+            out.drops.push(Val::Num(n));
             return;
         };
         match n.boxed {
             Some(b) => {
                 self.hold(b.v, b.own, hold);
-                out.push(b.v);
+                out.args.push(b.v);
             }
             None => {
                 let v = self.null();
-                out.push(v);
+                out.args.push(v);
             }
         }
     }
@@ -394,14 +409,8 @@ impl Tx<'_> {
             self.cur = Some(edge.block);
             self.st = edge.state;
             self.flush_dropped(&shape);
-            let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
-            let mut args = Vec::new();
-            for ((val, s), same) in vals.into_iter().zip(&shape).zip(&same) {
-                if !same {
-                    self.forgetting(|tx| tx.coerce(val, s, &mut args))?;
-                }
-            }
-            self.terminate(Terminator::Jump(block, args));
+            let differs = same.iter().map(|same| !same);
+            self.hand_over(block, &shape, differs)?;
         }
         let mut params = params.into_iter();
         let mut vals = Vec::with_capacity(shape.len());

@@ -12,15 +12,13 @@
 
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
 what was compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0``
-turns everything into a no-op.
+turns everything into a no-op; so does an interpreter for which there is no extension (``info`` says why).
 """
 
 from __future__ import annotations
 
-import os
-
-from overdrive import _core
-from overdrive._core import __version__
+from overdrive import _loaded
+from overdrive._loaded import core as _core
 from overdrive.errors import Error, NotCompiledError
 
 # Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
@@ -53,7 +51,7 @@ __all__ = [
     "stop",
 ]
 
-_ON = os.environ.get("OVERDRIVE") != "0"
+_OFF = _loaded.reason()
 
 
 if TYPE_CHECKING:
@@ -100,7 +98,9 @@ def jit(
     """
 
     def compile_(fn: Any) -> Any:
-        if not _ON:
+        if _OFF is not None:
+            if strict and _OFF is not _loaded.SWITCHED_OFF:
+                raise NotCompiledError(getattr(fn, "__qualname__", repr(fn)), [_OFF])
             return fn
         return _core.jit(fn, strict=strict, fastmath=fastmath, parallel=parallel, nogil=nogil, cache=cache)
 
@@ -115,7 +115,7 @@ def promote(fn: _F, /) -> _F:
     >>> promote(double) is double, double(4)
     (True, 8)
     """
-    if _ON:
+    if _OFF is None:
         _core.promote(fn)
     return fn
 
@@ -126,7 +126,7 @@ def demote(fn: _F, /) -> _F:
     >>> demote(max.__self__.sorted) is sorted
     True
     """
-    if _ON:
+    if _OFF is None:
         _core.demote(fn)
     return fn
 
@@ -183,10 +183,25 @@ def info() -> dict[str, Any]:
     """
     from overdrive import information
 
-    return information.collect(_ON)
+    return information.collect()
 
 
 _LAZY = {"Policy": "policy", "Report": "report", "Session": "session", "Explanation": "explanation"}
+
+
+def _version() -> str:
+    if _core is not None:
+        version: str = _core.__version__
+        return version
+    from importlib import metadata
+
+    try:
+        return metadata.version("overdrive")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+__version__ = _version()
 
 
 def __getattr__(name: str) -> Any:

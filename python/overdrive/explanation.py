@@ -10,7 +10,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive import _core
+from overdrive import _loaded
+from overdrive.errors import NotCompiledError
 
 STAGES = ("ir", "llvm", "asm")
 
@@ -38,7 +39,9 @@ class Explanation:
         """Return a stage of the compilation as text: ``"ir"``, ``"llvm"`` or ``"asm"``."""
         if stage not in STAGES:
             raise ValueError(f"unknown stage {stage!r}: use {', '.join(map(repr, STAGES))}")
-        return "\n".join(_core.emit(target, stage) for target in self._targets)
+        if _loaded.core is None:
+            raise NotCompiledError(self.functions[0]["name"], [str(_loaded.reason())])
+        return "\n".join(_loaded.core.emit(target, stage) for target in self._targets)
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_lay_out(function)) for function in self.functions)
@@ -53,7 +56,22 @@ def explain(target: Any) -> Explanation:
         targets: list[Any] = list(_codes_of(target))
     else:
         targets = [_explainable(target)]
-    return Explanation([_core.explain_data(target) for target in targets], targets)
+    if _loaded.core is None:
+        return Explanation([_nothing(target) for target in targets], targets)
+    return Explanation([_loaded.core.explain_data(target) for target in targets], targets)
+
+
+def _nothing(target: Any) -> dict[str, Any]:
+    """Return what is known of a function where there is no extension."""
+    code = target if isinstance(target, types.CodeType) else getattr(target, "__code__", None)
+    return {
+        "name": getattr(code, "co_qualname", repr(target)),
+        "file": getattr(code, "co_filename", "?"),
+        "firstlineno": getattr(code, "co_firstlineno", 0),
+        "lines": [],
+        "versions": [],
+        "refused": [_loaded.reason()],
+    }
 
 
 def _explainable(target: Any) -> Any:

@@ -6,23 +6,26 @@ import platform
 import sys
 from typing import Any
 
-from overdrive import _core
+import overdrive
+from overdrive import _loaded
 
 
-def collect(on: bool) -> dict[str, Any]:
+def collect() -> dict[str, Any]:
     """Return versions, system and processor, and what the engine says about itself."""
     facts: dict[str, Any] = {
-        "overdrive": _core.__version__,
+        "overdrive": overdrive.__version__,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.machine()}",
-        "extension": _core.__file__,
-        "on": on,
+        "extension": None if _loaded.core is None else _loaded.core.__file__,
     }
-    engine = getattr(_core, "info", None)
-    if engine is not None:
-        facts.update(engine())
+    off = _loaded.problem()
+    facts["on"] = off is None
+    if off is not None:
+        facts["why not"] = off
+    if _loaded.core is not None:
+        facts.update(_loaded.core.info())
     return facts
 
 

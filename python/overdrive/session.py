@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 
-from overdrive import _core
+from overdrive import _loaded
+from overdrive._loaded import core as _core
 from overdrive.policy import Policy
 from overdrive.report import Report
 
@@ -59,9 +60,10 @@ def start(policy: str | Policy, only: Iterable[str], skip: Iterable[str]) -> Ses
     elif not isinstance(policy, Policy):
         raise TypeError(f"policy must be a str or a Policy, not {type(policy).__name__}")
     only, skip = _patterns("only", only), _patterns("skip", skip)
-    if os.environ.get("OVERDRIVE") == "0":
+    off = _loaded.problem()
+    if off is not None:
         session = Session(policy, only, skip, owner=False)
-        session._final = Report.empty("switched off by OVERDRIVE=0")
+        session._final = Report.empty(off)
         return session
     _install_hooks()
     own_files = os.path.join(os.path.dirname(__file__), "")

@@ -113,11 +113,30 @@ if __name__ == '__main__':
     print(process.exitcode)
 """
 
+FINALISED = """
+class Noisy:
+    def __init__(self, name): self.name = name
+    def __del__(self): print('gone', self.name)
+def total(n, noisy):
+    s = 0
+    for i in range(n):
+        s += i
+    return s
+plain = Noisy('plain')
+cycle = Noisy('cycle')
+cycle.itself = cycle
+default = lambda x=Noisy('default'): x
+for i in range(300):
+    total(3000, plain)
+print('end')
+"""
+
 SCRIPTS = {
     "introspection": INTROSPECTION,
     "traceback": TRACEBACKS,
     "frames": FRAMES,
     "at exit": AT_EXIT,
+    "finalised at exit": FINALISED,
     "settrace": SETTRACE,
     "exit status": "import sys; sys.exit(3)",
     "exit none": "import sys; sys.exit()",

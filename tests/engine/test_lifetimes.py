@@ -1,7 +1,9 @@
 """References: finalisers run when a frame would run them, nothing leaks, nothing is kept from dying."""
 
 import gc
+import os
 import resource
+import subprocess
 import sys
 import time
 import weakref
@@ -305,3 +307,44 @@ def test_a_value_outlives_the_variable_that_held_it():
             for divisors in ([1, 2, 3], [7, 0], [], [2.5, 0.75]):
                 got, want = f(cells[k], divisors), remainder_of(cells[k], divisors)
                 assert (type(got), got.tobytes()) == (type(want), want.tobytes())
+
+
+AT_EXIT = """
+import overdrive
+
+class Noisy:
+    def __init__(self, name):
+        self.name = name
+
+    def __del__(self):
+        print("gone", self.name)
+
+@overdrive.jit
+def total(n, noisy):
+    s = 0
+    for i in range(n):
+        s += i
+    return s, noisy.name
+
+def double(x, noisy=Noisy("default")):
+    return x + x
+
+overdrive.promote(double)
+plain, cycle = Noisy("plain"), Noisy("cycle")
+cycle.itself = cycle
+for _ in range(200):
+    total(100, plain)
+    double(3)
+overdrive.explain(total)
+print("end")
+"""
+
+
+def test_objects_of_the_program_are_finalised_at_its_end():
+    def output(switch):
+        env = {**os.environ, "OVERDRIVE": switch}
+        done = subprocess.run([sys.executable, "-c", AT_EXIT], env=env, capture_output=True, timeout=120)
+        return done.returncode, sorted(done.stdout.split(b"\n")), done.stderr
+
+    assert output("1") == output("0")
+    assert b"gone plain" in output("1")[1]

@@ -11,6 +11,12 @@ pub mod engine;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    if !mechanics::selftest::is_main_interpreter() {
+        // 3.12 and later find out by themselves, in these words.
+        return Err(pyo3::exceptions::PyImportError::new_err(
+            "module overdrive._core does not support loading in subinterpreters",
+        ));
+    }
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     mechanics::register(module)?;
     objects::register(module)?;

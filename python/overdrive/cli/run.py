@@ -66,6 +66,11 @@ class _Options:
 def main(arguments: list[str]) -> NoReturn:
     """Run the program that ``arguments`` name. Does not return."""
     options = _parse(arguments)
+    from overdrive import _loaded
+
+    _core = _loaded.core
+    if _core is None:
+        sys.exit(f"overdrive: {_loaded.reason()}")
     if os.environ.get("OVERDRIVE") != "0":
         # What we import must not come from the working directory, which `python -m` has put in front.
         path = sys.path[:]
@@ -74,8 +79,6 @@ def main(arguments: list[str]) -> NoReturn:
         _start(options)
         sys.path[:] = path
     kind, target = _prepare(options)
-    from overdrive import _core
-
     _core.run_program(kind, target)
     raise AssertionError("run_program does not return")
 
@@ -151,6 +154,7 @@ def _start(options: _Options) -> None:
     import atexit
 
     import overdrive
+    from overdrive import _loaded
 
     if options.report == "json":
         import json  # noqa: F401  now, not at the end, when the program's own files are in front
@@ -162,9 +166,9 @@ def _start(options: _Options) -> None:
             return
         report = session.stop()
         if options.report == "text":
-            overdrive._core.print_at_end(f"{report}\n", options.report_file)
+            _loaded.core.print_at_end(f"{report}\n", options.report_file)
         elif options.report == "json":
-            overdrive._core.print_at_end(f"{report.to_json()}\n", options.report_file)
+            _loaded.core.print_at_end(f"{report.to_json()}\n", options.report_file)
 
     # Registered before anything of the program, so that it runs behind all its exit functions.
     atexit.register(finish)

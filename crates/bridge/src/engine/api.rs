@@ -12,7 +12,7 @@ use pyo3::{ffi, wrap_pyfunction};
 use super::run::UnitBody;
 use super::unit::{Kind, Unit};
 use super::{debug, errors, explain, jit, promotion};
-use crate::mechanics::stub;
+use crate::mechanics::{selftest, stub};
 
 /// Registers the functions, and the engine with promotion.
 ///
@@ -24,6 +24,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(demote, module)?)?;
     module.add_function(wrap_pyfunction!(explain_data, module)?)?;
     module.add_function(wrap_pyfunction!(emit, module)?)?;
+    module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(debug_force, module)?)?;
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
     module.add_function(wrap_pyfunction!(debug_enter_loops, module)?)?;
@@ -168,6 +169,25 @@ fn explain_data<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict
 #[pyfunction]
 fn emit(function: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
     explain::emit(function, stage)
+}
+
+/// What code is made for, by what, and what the self-test of this interpreter found.
+#[pyfunction]
+fn info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    /// Instruction sets that decide how wide loops over arrays can get.
+    const TOLD: [&str; 7] = ["sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vnni", "amx-int8"];
+    let (processor, features) = overdrive_codegen::processor();
+    let told: Vec<&str> = TOLD.into_iter().filter(|feature| features.contains(feature)).collect();
+    let out = PyDict::new(py);
+    out.set_item("processor", processor)?;
+    out.set_item("instruction sets", told)?;
+    out.set_item("llvm", overdrive_codegen::llvm_version())?;
+    let tests = PyDict::new(py);
+    for finding in selftest::findings(py) {
+        tests.set_item(finding.feature, finding.problem.as_deref().unwrap_or("as expected"))?;
+    }
+    out.set_item("self-test", tests)?;
+    Ok(out)
 }
 
 /// For tests: makes a guard fail in every version compiled from now on.

@@ -21,6 +21,7 @@
 //! Offsets are in bytes of the original code, as in `dis`; positions in frames are in units of two bytes.
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 pub mod activation;
 pub mod bytecode;
@@ -59,4 +60,13 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(null::null_demote, module)?)?;
     module.add_function(wrap_pyfunction!(null::null_promote_code, module)?)?;
     Ok(())
+}
+
+/// Evaluates an expression of ours. Not among the names of the program's `__main__`, where `Python::eval` does it by
+/// itself: a function that was made there would keep them alive at the end of the program.
+///
+/// # Errors
+/// What the expression raises.
+pub fn evaluate<'py>(py: Python<'py>, expression: &std::ffi::CStr) -> PyResult<Bound<'py, PyAny>> {
+    py.eval(expression, Some(&PyDict::new(py)), None)
 }

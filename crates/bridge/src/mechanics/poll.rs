@@ -22,7 +22,7 @@ static EMPTY: OnceLock<Py<PyAny>> = OnceLock::new();
 /// What evaluating a lambda raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     if EMPTY.get().is_none() {
-        let _ = EMPTY.set(py.eval(c"lambda: None", None, None)?.unbind());
+        let _ = EMPTY.set(super::evaluate(py, c"lambda: None")?.unbind());
     }
     Ok(())
 }

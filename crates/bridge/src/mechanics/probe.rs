@@ -27,7 +27,7 @@ static NULL: OnceLock<Py<PyAny>> = OnceLock::new();
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let null = NULL.get_or_init(|| {
-        py.eval(c"type('NULL', (), {'__repr__': lambda s: 'NULL'})()", None, None)
+        super::evaluate(py, c"type('NULL', (), {'__repr__': lambda s: 'NULL'})()")
             .map_or_else(|_| py.None(), Bound::unbind)
     });
     module.add("_NULL", null)?;

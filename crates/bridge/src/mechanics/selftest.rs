@@ -84,6 +84,12 @@ fn read<T: Copy>(object: &Bound<'_, PyAny>, offset: usize) -> T {
     unsafe { field(object.as_ptr().cast(), offset) }
 }
 
+/// Whether the running thread belongs to the first interpreter of the process. The GIL is held.
+pub fn is_main_interpreter() -> bool {
+    // SAFETY: called with the GIL held, so that there is an interpreter.
+    unsafe { ffi::PyInterpreterState_Get() == ffi::PyInterpreterState_Main() }
+}
+
 fn interpreter(py: Python<'_>) -> PyResult<()> {
     let sys = py.import("sys")?;
     expect(sys.getattr("implementation")?.getattr("name")?.extract::<String>()? == "cpython", "not CPython")?;
@@ -93,9 +99,10 @@ fn interpreter(py: Python<'_>) -> PyResult<()> {
     };
     expect(!free_threaded, "this build runs without the GIL")?;
     // SAFETY: the GIL is held.
-    let is_main =
-        unsafe { Thread(ffi::PyThreadState_Get().cast()).interp() == ffi::PyInterpreterState_Main() };
-    expect(is_main, "this is a sub-interpreter (or the thread state is laid out otherwise)")?;
+    let interp = unsafe { Thread(ffi::PyThreadState_Get().cast()).interp() };
+    // SAFETY: as above.
+    expect(interp == unsafe { ffi::PyInterpreterState_Get() }, "the thread state is laid out otherwise")?;
+    expect(is_main_interpreter(), "this is a sub-interpreter")?;
     expect(cfg!(target_pointer_width = "64"), "not a 64-bit build")?;
     expect(!sys.hasattr("gettotalrefcount")?, "a debug build")
 }
@@ -152,7 +159,7 @@ fn objects(py: Python<'_>) -> PyResult<()> {
 }
 
 fn iterators(py: Python<'_>) -> PyResult<()> {
-    let eval = |code: &std::ffi::CStr| py.eval(code, None, None);
+    let eval = |code: &std::ffi::CStr| super::evaluate(py, code);
     let advanced = |code: &std::ffi::CStr| -> PyResult<Bound<'_, PyAny>> {
         let iterator = eval(code)?;
         iterator.call_method0("__next__")?;

@@ -85,7 +85,7 @@ fn function<'py>(
     code: &Assembler,
     leaver: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let template = py.eval(c"lambda: None", None, None)?.getattr(intern!(py, "__code__"))?;
+    let template = super::evaluate(py, c"lambda: None")?.getattr(intern!(py, "__code__"))?;
     let fields = PyDict::new(py);
     fields.set_item("co_code", PyBytes::new(py, &code.bytes))?;
     fields.set_item("co_consts", PyTuple::new(py, [leaver])?)?;

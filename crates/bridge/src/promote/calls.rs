@@ -144,7 +144,7 @@ pub(super) fn overhead(py: Python<'_>) -> Duration {
 
 fn measure_overhead(py: Python<'_>) -> PyResult<Duration> {
     const CALLS: u32 = 400;
-    let nothing = py.eval(c"lambda: None", None, None)?;
+    let nothing = crate::mechanics::evaluate(py, c"lambda: None")?;
     let code = nothing.getattr("__code__")?;
     let time = || -> PyResult<Duration> {
         let since = Instant::now();

@@ -18,3 +18,4 @@ mod compile;
 pub use abi::{NativeFn, Rt, Services, Target};
 pub use compile::{Compiled, Forced, Level, Options, compile};
 pub use error::CodegenError;
+pub use machine::{llvm_version, processor};

@@ -50,11 +50,31 @@ pub(crate) fn for_thread(options: &Options) -> Result<Rc<Machine>, CodegenError>
     })
 }
 
+/// Name of this processor and its features as LLVM writes them: `+avx2,-sse4a,…`.
+fn host() -> (&'static str, &'static str) {
+    static HOST: OnceLock<(String, String)> = OnceLock::new();
+    let (cpu, features) = HOST.get_or_init(|| {
+        let cpu = TargetMachine::get_host_cpu_name().to_string();
+        (cpu, TargetMachine::get_host_cpu_features().to_string())
+    });
+    (cpu, features)
+}
+
+/// What code is made for on this machine: the processor's name and the features that it has, in LLVM's words.
+pub fn processor() -> (&'static str, Vec<&'static str>) {
+    let (cpu, features) = host();
+    (cpu, features.split(',').filter_map(|feature| feature.strip_prefix('+')).collect())
+}
+
+/// Version of the LLVM that is linked in.
+pub fn llvm_version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 impl Machine {
     fn new(options: &Options) -> Result<Machine, CodegenError> {
         static INITIALISED: Once = Once::new();
-        static HOST: OnceLock<(String, String)> = OnceLock::new();
-
         let unsupported = || CodegenError::UnsupportedMachine {
             triple: TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned(),
         };
@@ -66,13 +86,7 @@ impl Machine {
         });
         let (cpu, features) = match &options.cpu {
             Some(cpu) => (cpu.as_str(), ""),
-            None => {
-                let (cpu, features) = HOST.get_or_init(|| {
-                    let cpu = TargetMachine::get_host_cpu_name().to_string();
-                    (cpu, TargetMachine::get_host_cpu_features().to_string())
-                });
-                (cpu.as_str(), features.as_str())
-            }
+            None => host(),
         };
         let level = match options.level {
             Level::Quick => OptimizationLevel::Less,

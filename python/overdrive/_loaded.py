@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+
+# As in the package itself: nothing is imported that the interpreter has not loaded anyway.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 

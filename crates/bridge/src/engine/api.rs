@@ -13,6 +13,7 @@ use super::run::UnitBody;
 use super::unit::{Kind, Unit};
 use super::{debug, errors, explain, jit, promotion};
 use crate::mechanics::{selftest, stub};
+use crate::promote::When;
 
 /// Registers the functions, and the engine with promotion.
 ///
@@ -142,7 +143,7 @@ fn is_off(py: Python<'_>) -> PyResult<bool> {
 fn promote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if !is_off(function.py())? && !jit::is_jit_function(function.as_ptr()) {
         // Why it was refused is for `explain` to say.
-        promotion::promote(function)?;
+        promotion::promote(function, When::Behind)?;
     }
     Ok(function.clone())
 }

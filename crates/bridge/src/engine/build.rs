@@ -24,7 +24,7 @@ use pyo3::types::PyDict;
 
 use super::consts::{Consts, Scope};
 use super::oracle::{Lessons, LiveOracle};
-use super::unit::{Kind, Unit};
+use super::unit::Unit;
 use super::version::{Parts, Place, Version};
 use super::{compiler, debug, run};
 use crate::mechanics::activation::Activation;
@@ -198,13 +198,13 @@ fn process(py: Python<'_>) -> Option<Process> {
     Some(Process { layout, entries: TableEntry::ALL.iter().map(|e| objects::address(*e)).collect() })
 }
 
-/// Hands the rest to the compile thread; `jit` and loops wait for it.
+/// Hands the rest to the compile thread; some units, and loops, wait for it.
 fn finish(py: Python<'_>, unit: &Arc<Unit>, place: Place, prepared: Result<Prepared, Stopped>) {
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(stopped) => return refuse(py, unit, place, stopped),
     };
-    let waits = unit.kind == Kind::Jit || place != Place::Call;
+    let waits = unit.waits.get() || place != Place::Call;
     let outcome = if waits { compile_and_wait(py, prepared) } else { compile_behind(py, unit, prepared) };
     match outcome {
         Ok(Some(made)) => install(py, unit, made),

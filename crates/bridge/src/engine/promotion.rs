@@ -21,8 +21,8 @@ use crate::promote::{Engine, Progress, Stats, Ticket, When};
 pub(crate) struct Overdrive;
 
 impl Engine for Overdrive {
-    fn promote(&self, function: &Bound<'_, PyAny>, _when: When) -> PyResult<Ticket> {
-        promote(function)
+    fn promote(&self, function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticket> {
+        promote(function, when)
     }
 
     fn demote(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -59,7 +59,7 @@ impl Engine for Overdrive {
 ///
 /// # Errors
 /// `TypeError` when it is no Python function; what building a code object raises.
-pub(crate) fn promote(function: &Bound<'_, PyAny>) -> PyResult<Ticket> {
+pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticket> {
     let function = exact_function(function)?;
     let code = function.getattr("__code__")?;
     let (globals, builtins) = dictionaries(function);
@@ -84,6 +84,7 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>) -> PyResult<Ticket> {
         return Ok(ticket);
     }
     let unit = Unit::new(Kind::Promoted, false, &code, globals, builtins);
+    unit.waits.set(when == When::NextCall);
     let ticket = Ticket::new(Progress::Pending);
     unit.state.borrow_mut().ticket = Some(ticket.clone());
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;

@@ -21,8 +21,10 @@ use crate::mechanics::resume::State;
 use crate::mechanics::{layout, poll, stub};
 use crate::objects;
 
-/// One call in this many is timed.
+/// One call in this many is timed …
 const TIMED_EVERY: u64 = 64;
+/// … behind the first native ones.
+const TIMED_FIRST: u64 = 8;
 
 /// What a stub's native object holds.
 pub(crate) struct UnitBody(pub(crate) Arc<Unit>);
@@ -38,7 +40,7 @@ impl Body for UnitBody {
             }
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
-            if n_calls.is_multiple_of(TIMED_EVERY) {
+            if n_calls >= unit.counters.next_timed.get() {
                 timed_call(unit, activation)
             } else {
                 call(unit, activation)
@@ -160,6 +162,8 @@ unsafe fn timed_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut 
         unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
         unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
     }
+    let pause = if unit.counters.timed_calls.get() < TIMED_FIRST { 1 } else { TIMED_EVERY };
+    unit.counters.next_timed.set(unit.counters.calls.get() + pause);
     value
 }
 

@@ -91,6 +91,8 @@ pub(crate) struct Unit {
     /// The versions that a call tries, in order, up to the first null; all null: the slow path decides.
     tries: [Cell<*const Version>; MAX_VERSIONS],
     pub(crate) kind: Kind,
+    /// The call that a version is made for waits for it, and is the first that it serves.
+    pub(crate) waits: Cell<bool>,
     pub(crate) code: Py<PyAny>,
     /// Compared and baked in, never owned: a running function owns both.
     pub(crate) globals: *mut ffi::PyObject,
@@ -116,6 +118,8 @@ pub(crate) struct Unit {
 pub(crate) struct Counters {
     pub(crate) calls: Cell<u64>,
     pub(crate) timed_calls: Cell<u64>,
+    /// Number of the call that is timed next.
+    pub(crate) next_timed: Cell<u64>,
     pub(crate) timed: Cell<Duration>,
     pub(crate) exits: Cell<u64>,
 }
@@ -176,6 +180,7 @@ impl Unit {
             },
             tries: [const { Cell::new(std::ptr::null()) }; MAX_VERSIONS],
             kind,
+            waits: Cell::new(kind == Kind::Jit),
             code: code.clone().unbind(),
             globals,
             builtins,

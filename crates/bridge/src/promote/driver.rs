@@ -323,7 +323,7 @@ impl Driver {
         if candidate.facts.kind == CodeKind::Function {
             let promoted = match &candidate.function {
                 Some(function) => {
-                    engine.promote(function.bind(py), When::Now).map_err(|error| error.to_string())
+                    engine.promote(function.bind(py), When::Behind).map_err(|error| error.to_string())
                 }
                 None => Err("no function object was found for this code".to_owned()),
             };

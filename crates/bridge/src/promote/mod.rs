@@ -29,9 +29,8 @@ use pyo3::prelude::*;
 
 /// What promotion asks of the compiler. All methods are called with the GIL held.
 pub trait Engine: Send + Sync {
-    /// Has `function` compiled and swapped in. Returns at once: front end and code generation run on the
-    /// engine's thread, and the ticket tells how it went. With `When::NextCall` nothing is compiled now:
-    /// the function's next call does it, with the argument types it brings.
+    /// Has `function` compiled and swapped in. Returns at once: the function's next call brings the argument types,
+    /// and the ticket tells how it went.
     fn promote(&self, function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticket>;
 
     /// Puts the original code back. False when nothing was swapped in.
@@ -55,9 +54,9 @@ pub trait Engine: Send + Sync {
 /// When a function is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Now, in the background, for the argument types seen so far.
-    Now,
-    /// At its next call, for the argument types of that call.
+    /// In the background; the original serves calls meanwhile.
+    Behind,
+    /// At its next call, which waits for it.
     NextCall,
 }
 

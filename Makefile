@@ -1,12 +1,16 @@
 # One command each. Everything is done by a short script in scripts/; the second run of a step does
 # nothing when nothing changed.
 PY ?= 3.11
+START ?= 0
+COUNT ?= 2000
 
-.PHONY: run dev test test-rust test-python check bless bench wheel test-wheel clean help
+.PHONY: run dev test test-rust test-python fuzz check bless bench wheel test-wheel clean help
 
 help:
 	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
 	@echo "make test     Rust tests, then the Python suite on CPython 3.11, 3.12 and 3.13"
+	@echo "make fuzz     2000 generated programs on one CPython, as exits come and with exits forced, compared with"
+	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
 	@echo "make bless    accept what the text tests print now"
 	@echo "make bench    measure against CPython"
@@ -34,6 +38,10 @@ test-rust:
 test-python:
 	@scripts/setup
 	@scripts/test_python
+
+fuzz:
+	@scripts/setup
+	@scripts/fuzz $(PY) $(START) $(COUNT)
 
 check:
 	@scripts/setup

@@ -3,6 +3,8 @@
     python tests/differential/fuzz.py --start 0 --count 2000              as exits come
     python tests/differential/fuzz.py --start 0 --count 2000 --forced     and with exits forced at random
 
+`make fuzz` does both; `--progress` says on standard error how far it is.
+
 Programs run in worker processes, so that a crash or a hang is a finding with a seed, not the end of the run. The
 last line reads 'N programs, N differences, N skipped'; the exit status is 1 when something differs.
 """
@@ -18,6 +20,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 if __name__ == "__main__":
@@ -151,7 +154,19 @@ def one_process(seeds, modes, takes_turns, result, lock, stop):
     return seed, mode, False
 
 
-def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False):
+def show_progress(result, count, done, every=10.0):
+    """Says how far it is, until `done`."""
+    begin = time.monotonic()
+    while not done.wait(every):
+        print(
+            f"{result.n_programs} of {count} programs after {time.monotonic() - begin:.0f} s,"
+            f" {len(result.findings)} differences",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False, progress=False):
     """Runs `count` programs from seed `start` on, and returns the result."""
     result, lock, stop = Result(say), threading.Lock(), threading.Event()
     workers = [
@@ -161,6 +176,9 @@ def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False):
         )
         for k in range(n_workers)
     ]
+    done = threading.Event()
+    if progress:
+        threading.Thread(target=show_progress, args=(result, count, done), daemon=True).start()
     for worker in workers:
         worker.start()
     try:
@@ -168,6 +186,7 @@ def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False):
             worker.join()
     finally:
         stop.set()  # interrupted: the workers end their processes
+        done.set()
     return result
 
 
@@ -180,6 +199,7 @@ def main(arguments=None):
     parser.add_argument("--forced", action="store_true", help="also with exits forced at random")
     parser.add_argument("--turns", action="store_true", help="each program in one mode only, by turns")
     parser.add_argument("--modes", default="", help=f"some of {','.join(MODES)}")
+    parser.add_argument("--progress", action="store_true", help="say every 10 seconds how far it is")
     parser.add_argument("--source", action="store_true", help="print the programs that differ")
     o = parser.parse_args(arguments)
     modes = tuple(filter(None, o.modes.split(","))) or (MODES if o.forced else MODES[:2])
@@ -189,7 +209,7 @@ def main(arguments=None):
         if o.source:
             print(source(finding.seed).partition("@jit")[2], flush=True)
 
-    result = fuzz(o.start, o.count, modes, o.workers, say, o.turns)
+    result = fuzz(o.start, o.count, modes, o.workers, say, o.turns, o.progress)
     print(f"{result.n_programs} programs, {len(result.findings)} differences, {result.n_skipped} skipped")
     return 1 if result.findings else 0
 

@@ -123,7 +123,11 @@ KEYWORDS = [
 ]
 
 
-@pytest.mark.parametrize("function", [show, Callable(), Callable().method, print, int, 5], ids=repr)
+@pytest.mark.parametrize(
+    "function",
+    [show, Callable(), Callable().method, print, int, 5],
+    ids=["function", "instance", "method", "builtin", "class", "number"],
+)
 def test_unpacked_arguments(function):
     if function is print:
         function = len

@@ -34,7 +34,6 @@ class Mine:
         ([np.zeros((2, 2)).view(np.matrix)], 'Always(Other("matrix"))', 1),
         ([iter([1]), iter([2])], "Always(Exact(ListIter))", 1),
     ],
-    ids=str,
 )
 def test_observations(values, seen, looked):
     assert _core._observe(*values) == (seen, looked)

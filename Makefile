@@ -8,7 +8,8 @@ COUNT ?= 2000
 
 help:
 	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
-	@echo "make test     Rust tests, then the Python suite on CPython 3.11, 3.12 and 3.13"
+	@echo "make test     Rust tests, then the Python suite on CPython 3.11, 3.12 and 3.13; a suite that passed is not"
+	@echo "              run again while nothing changed (AGAIN=1 make test runs all)"
 	@echo "make fuzz     2000 generated programs on one CPython, as exits come and with exits forced, compared with"
 	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"

@@ -57,3 +57,21 @@ use_cargo_for() { # X.Y
 
 # True when a stamp holds exactly this key: the step it stands for need not run again.
 stamped() { [ -e "$1" ] && [ "$(cat "$1")" = "$2" ]; } # stamp key
+
+# A suite that passed in full leaves its key, and when and how it passed. Its key is a hash of everything that can
+# change the result: the files of the clone, what is installed, and these.
+surroundings() {
+    uname -srm
+    env | grep -E '^(CARGO|LANG|LC_|LD_|LLVM|OVERDRIVE|PYTEST|PYTHON|RUST)' | LC_ALL=C sort || true
+}
+
+# True, and said, when a suite passed on exactly this key. An empty key (no git to ask what changed) fits nothing.
+passed_before() { # stamp key suite
+    [ -z "${AGAIN:-}" ] && [ -n "$2" ] && [ -e "$1" ] && [ "$(head -n 1 "$1")" = "$2" ] || return 1
+    say "$3: nothing changed since it passed on $(tail -n 1 "$1"); AGAIN=1 make test runs it anyway"
+}
+
+# To be called with the key from before the run and the one from after it: what changed meanwhile was not tested.
+remember_pass() { # stamp key key how
+    if [ -n "$2" ] && [ "$2" = "$3" ]; then printf '%s\n%s (%s)\n' "$2" "$(date '+%Y-%m-%d %H:%M')" "$4" >"$1"; fi
+}

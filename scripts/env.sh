@@ -45,11 +45,23 @@ target_dir() { # X.Y
     echo "$CACHE/target-$1"
 }
 
+# Cargo tells by times of files whether its artefacts are fresh, and gives the crates of all clones one name: what another
+# clone built last looks fresh to this one although its sources were others. So a clone that finds the cache in another's
+# hands makes its own sources new.
+claim_cache() {
+    mkdir -p "$CARGO_TARGET_DIR"
+    if [ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" != "$ROOT" ]; then
+        find "$ROOT/crates" "$ROOT/Cargo.toml" -type f -exec touch {} +
+        echo "$ROOT" >"$CARGO_TARGET_DIR/clone"
+    fi
+}
+
 # Every cargo call goes through this, so that no two calls disagree on what invalidates the cache.
 use_cargo_for() { # X.Y
     PYO3_PYTHON="$(need_python "$1")"
     CARGO_TARGET_DIR="$(target_dir "$1")"
     export PYO3_PYTHON CARGO_TARGET_DIR
+    claim_cache
     # Test binaries embed this libpython; it need not be where the loader looks.
     LD_LIBRARY_PATH="$("$PYO3_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     export LD_LIBRARY_PATH

@@ -348,3 +348,60 @@ def test_objects_of_the_program_are_finalised_at_its_end():
 
     assert output("1") == output("0")
     assert b"gone plain" in output("1")[1]
+
+
+def divided(n, d):
+    s = 0
+    for i in range(n):
+        s += len([i]) // d
+    return s
+
+
+def promoted(fn, *args):
+    overdrive.promote(fn)
+    deadline = time.perf_counter() + 60
+    while not _core.explain_data(fn)["versions"] and time.perf_counter() < deadline:
+        fn(*args)
+    assert _core.explain_data(fn)["versions"]
+
+
+def test_exits_keep_no_reference_to_the_stub():
+    """An exit writes over the stub's own entry of the stack; it was a leak, and the code outlived its function."""
+    promoted(divided, 3, 2)
+    try:
+        for wrong in (0, "x"):
+            for _ in range(20):
+                with pytest.raises((ZeroDivisionError, TypeError)):
+                    divided(3, wrong)
+            for _ in range(20):
+                assert divided(3, 2**70) == 0
+        native = divided.__code__.co_consts[-1]
+        assert type(native).__name__ == "Native"
+        # The tuple of constants, the variable, the argument, and what offers the loops of armed code.
+        assert sys.getrefcount(native) <= 4
+    finally:
+        overdrive.demote(divided)
+
+
+def test_a_stub_dies_with_its_demotion_whatever_exits_there_were():
+    promoted(divided, 3, 2)
+    for _ in range(10):
+        with pytest.raises(ZeroDivisionError):
+            divided(3, 0)
+    stub = weakref.ref(divided.__code__)
+    overdrive.demote(divided)
+    gc.collect()
+    assert stub() is None
+
+
+def test_constants_that_somebody_keeps_do_not_bring_a_dead_stub_back():
+    for _ in range(5):
+        promoted(divided, 3, 2)
+        kept = divided.__code__.co_consts
+        overdrive.demote(divided)
+        gc.collect()
+        assert divided(3, 2) == 0
+        promoted(divided, 3, 2)
+        assert divided(3, 1) == 3
+        overdrive.demote(divided)
+        del kept

@@ -83,7 +83,7 @@ fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<
     let (globals, builtins) = promotion::dictionaries(function);
     let unit = Unit::new(Kind::Jit, is_strict, &code, globals, builtins);
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
-    unit.stub.set(stub.as_ptr());
+    unit.set_stub(&stub)?;
     let native =
         stub::native_of(&stub).ok_or_else(|| PyTypeError::new_err("a stub without its native object"))?;
     let twin = twin(function, &stub)?;
@@ -153,7 +153,7 @@ fn promote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 #[pyo3(signature = (function, /))]
 fn demote<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if function.is_exact_instance_of::<PyFunction>() {
-        stub::unswap(function)?;
+        promotion::put_back(function)?;
         return Ok(function.clone());
     }
     Ok(jit::original(function).unwrap_or_else(|| function.clone()))

@@ -14,7 +14,7 @@ use pyo3::types::{PyCode, PyFunction};
 use super::explain;
 use super::run::UnitBody;
 use super::unit::{Kind, Unit, units_of};
-use crate::mechanics::{selftest, stub};
+use crate::mechanics::{osr, selftest, stub};
 use crate::promote::{Engine, Progress, Stats, Ticket, When};
 
 /// The engine, as promotion sees it.
@@ -26,7 +26,7 @@ impl Engine for Overdrive {
     }
 
     fn demote(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
-        stub::unswap(exact_function(function)?)
+        put_back(exact_function(function)?)
     }
 
     fn enter_loops(&self, code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
@@ -64,7 +64,7 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticke
     let code = function.getattr("__code__")?;
     let (globals, builtins) = dictionaries(function);
     if let Some(original) = stub::original_of(&code) {
-        let unit = units_of(&original).into_iter().find(|u| is_live_unit(u, globals, builtins));
+        let unit = units_of(&original).into_iter().find(|u| is_for(u, globals, builtins));
         let known = unit.and_then(|u| u.state.borrow().ticket.clone());
         return Ok(known.unwrap_or_else(|| Ticket::new(Progress::Done(Instant::now()))));
     }
@@ -72,14 +72,16 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticke
         return Ok(Ticket::new(Progress::Refused(vec![why])));
     }
     // Functions of one code object share its unit: closures made by one `def`.
-    if let Some(unit) = units_of(&code).into_iter().find(|u| is_live_unit(u, globals, builtins)) {
+    if let Some((unit, stub)) = units_of(&code)
+        .into_iter()
+        .filter(|unit| is_for(unit, globals, builtins))
+        .find_map(|unit| Some((Arc::clone(&unit), unit.stub(function.py())?)))
+    {
         let ticket = unit.state.borrow().ticket.clone();
         let ticket = ticket.unwrap_or_else(|| Ticket::new(Progress::Pending));
         if unit.is_closed() {
             return Ok(ticket);
         }
-        // SAFETY: the stub's native object owns a unit's body, and clears this pointer when it dies.
-        let stub = unsafe { Bound::from_borrowed_ptr(function.py(), unit.stub.get()) };
         function.setattr("__code__", stub)?;
         return Ok(ticket);
     }
@@ -88,9 +90,24 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticke
     let ticket = Ticket::new(Progress::Pending);
     unit.state.borrow_mut().ticket = Some(ticket.clone());
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
-    unit.stub.set(stub.as_ptr());
+    unit.set_stub(&stub)?;
     function.setattr("__code__", stub)?;
     Ok(ticket)
+}
+
+/// Gives a function its original code back, if it has a stub; says whether it had. Its loops are not offered any more,
+/// so that the stub can die.
+///
+/// # Errors
+/// What `sys.monitoring` raises.
+pub(crate) fn put_back(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let code = function.getattr("__code__")?;
+    let Some(original) = stub::original_of(&code) else { return Ok(false) };
+    stub::unswap(function)?;
+    if osr::disarm(&code)? {
+        units_of(&original).iter().for_each(|unit| unit.rest.disarmed());
+    }
+    Ok(true)
 }
 
 /// Why a code object stays interpreted, if that can be told without knowing types.
@@ -113,11 +130,8 @@ pub(crate) fn dictionaries(function: &Bound<'_, PyAny>) -> (*mut ffi::PyObject, 
     }
 }
 
-fn is_live_unit(unit: &Unit, globals: *mut ffi::PyObject, builtins: *mut ffi::PyObject) -> bool {
-    unit.kind == Kind::Promoted
-        && unit.globals == globals
-        && unit.builtins == builtins
-        && !unit.stub.get().is_null()
+fn is_for(unit: &Unit, globals: *mut ffi::PyObject, builtins: *mut ffi::PyObject) -> bool {
+    unit.kind == Kind::Promoted && unit.globals == globals && unit.builtins == builtins
 }
 
 /// # Errors

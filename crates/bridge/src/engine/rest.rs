@@ -14,7 +14,7 @@ use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::opcodes::Opcode;
 use pyo3::ffi;
-use pyo3::prelude::{Bound, PyResult, Python};
+use pyo3::prelude::{PyResult, Python};
 
 use super::unit::Unit;
 use super::{debug, loops};
@@ -87,6 +87,12 @@ impl Rest {
         *n_offers >= OFFERS_BEFORE_COMPILE
     }
 
+    /// The stub is not armed any more: an exit in a loop may arm it again.
+    pub(crate) fn disarmed(&self) {
+        self.is_armed.set(false);
+        self.n_exits.set(0);
+    }
+
     /// Whether entries proved too short to be worth an offer.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.get()
@@ -146,8 +152,8 @@ fn arm(py: Python<'_>, unit: &Unit) -> PyResult<()> {
     if !rest.is_armed.get() {
         return Ok(());
     }
-    // SAFETY: the pointer is cleared when the stub dies. A function that was put back has none to arm.
-    let stub = unsafe { Bound::from_borrowed_ptr_or_opt(py, unit.stub.get()) };
+    // A function that was put back has none to arm.
+    let stub = unit.stub(py);
     let loops = unit.loops.borrow().upgrade();
     let is_armed = match (stub, loops) {
         (Some(stub), _) if rest.is_over() => osr::disarm(&stub).map(|_| false)?,

@@ -3,6 +3,7 @@
 //! In: an activation (a frame whose first slots are the arguments, or whose slots and stack are live). Out: a value, or
 //! the frame put into the state in which CPython goes on. Holds the services that machine code calls.
 
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,12 +14,12 @@ use pyo3::prelude::{PyAnyMethods, Python};
 
 use super::unit::{Kind, Unit};
 use super::version::{MISS, Run, Version};
-use super::{build, errors, jit};
+use super::{build, errors, jit, promotion};
 use crate::mechanics::activation::{Activation, Exit};
-use crate::mechanics::frame::field;
-use crate::mechanics::native::{Body, LoopOutcome};
+use crate::mechanics::frame::{Frame, field};
+use crate::mechanics::native::{Body, LoopOutcome, activation_of};
 use crate::mechanics::resume::State;
-use crate::mechanics::{layout, poll, stub};
+use crate::mechanics::{layout, poll};
 use crate::objects;
 
 /// One call in this many is timed …
@@ -36,7 +37,7 @@ impl Body for UnitBody {
         // SAFETY: by the trait's contract the frame is live; the tries are versions that the unit owns.
         unsafe {
             if !unit.serves(activation.frame) {
-                return std::ptr::null_mut();
+                return null_mut();
             }
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
@@ -45,6 +46,19 @@ impl Body for UnitBody {
             } else {
                 call(unit, activation)
             }
+        }
+    }
+
+    #[inline]
+    unsafe fn call_lightly(&self, frame: Frame, eval_breaker: *const u8) -> Option<*mut ffi::PyObject> {
+        // SAFETY: by the trait's contract; the arguments are in the frame's first slots.
+        unsafe {
+            let unit = &self.0;
+            let is_timed = (unit.leaf.n_calls() + 1).is_multiple_of(TIMED_EVERY);
+            if is_timed || !unit.serves(frame) {
+                return None;
+            }
+            unit.leaf.call(frame.locals(), unit.leaf.n_args.get(), frame, eval_breaker)
         }
     }
 
@@ -62,19 +76,13 @@ impl Body for UnitBody {
             let is_ours = field::<*mut ffi::PyObject>(function.cast(), layout::function::GLOBALS)
                 == unit.globals
                 && field::<*mut ffi::PyObject>(function.cast(), layout::function::BUILTINS) == unit.builtins;
-            if is_ours { unit.leaf.call(args, n, eval_breaker) } else { None }
+            if is_ours { unit.leaf.call(args, n, Frame(null_mut()), eval_breaker) } else { None }
         }
     }
 
     unsafe fn enter_loop(&self, activation: &mut Activation<'_>, offset: u32) -> LoopOutcome {
         // SAFETY: by the trait's contract.
         unsafe { enter_loop(&self.0, activation, offset) }
-    }
-}
-
-impl Drop for UnitBody {
-    fn drop(&mut self) {
-        self.0.stub.set(std::ptr::null_mut());
     }
 }
 
@@ -196,7 +204,7 @@ unsafe fn first_or_other_call(unit: &Arc<Unit>, activation: &mut Activation<'_>)
         if let Some(why) = unit.why_closed() {
             give_back(unit, activation, &why);
         }
-        std::ptr::null_mut()
+        null_mut()
     }
 }
 
@@ -211,7 +219,7 @@ unsafe fn give_back(unit: &Unit, activation: &Activation<'_>, why: &str) {
             Kind::Jit => jit::interpret(unit.jitted.get()),
             Kind::Promoted => {
                 if let Some(function) = pyo3::Bound::from_borrowed_ptr_or_opt(py, activation.frame.function())
-                    && let Err(error) = stub::unswap(&function)
+                    && let Err(error) = promotion::put_back(&function)
                 {
                     error.write_unraisable(py, Some(&function));
                 }
@@ -291,7 +299,7 @@ unsafe fn return_from_loop(unit: &Unit, activation: &mut Activation<'_>, value: 
 /// Machine code leaves: counts it, rebuilds the state as objects and puts the frame there.
 pub(crate) unsafe extern "C" fn exit(
     rt: *mut Rt,
-    _frame: *mut u8,
+    frame: *mut u8,
     _args: *mut *mut u8,
     exit_id: u32,
     values: *const u64,
@@ -305,10 +313,11 @@ pub(crate) unsafe extern "C" fn exit(
         if exit.kind == ExitKind::Entry {
             return MISS;
         }
+        let _stays = version.stays();
         let unit = &*version.unit;
         unit.exited(version, index);
         let is_raise = exit.kind == ExitKind::Raise;
-        let mut raised = [std::ptr::null_mut(); 3];
+        let mut raised = [null_mut(); 3];
         let [kind, value, traceback] = &mut raised;
         if is_raise {
             ffi::PyErr_Fetch(kind, value, traceback);
@@ -316,7 +325,7 @@ pub(crate) unsafe extern "C" fn exit(
         let Some(mut built) = objects::materialise(exit, values, version.consts.objects()) else {
             // Out of memory while leaving: what was raised first is lost, the frame ends here.
             raised.into_iter().for_each(|o| ffi::Py_XDECREF(o));
-            return std::ptr::null_mut();
+            return null_mut();
         };
         let (mut locals, stack) = (std::mem::take(&mut built.locals), std::mem::take(&mut built.stack));
         let slots = &version.function().global_slots;
@@ -331,18 +340,22 @@ pub(crate) unsafe extern "C" fn exit(
         }
         let how = if is_raise { Exit::Raise } else { Exit::Reexecute };
         let mut state = State { offset: exit.offset, locals, stack, exit: how, raised };
+        let mut own_activation = None;
         if (*run).activation.is_null() {
-            version.set_active(1);
-            let result = without_frame(Python::assume_attached(), version.unit, state);
-            version.set_active(-1);
-            return result.cast();
+            own_activation = if frame.is_null() { None } else { activation_of(Frame(frame)) };
+            if own_activation.is_none() {
+                return without_frame(Python::assume_attached(), version.unit, state).cast();
+            }
         }
-        let [kind, value, traceback] = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
+        let [kind, value, traceback] = std::mem::replace(&mut state.raised, [null_mut(); 3]);
         if is_raise {
             ffi::PyErr_Restore(kind, value, traceback);
         }
         let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
-        (*(*run).activation).leave(exit.offset, &locals, &stack, how).cast()
+        match own_activation {
+            Some(mut activation) => activation.leave(exit.offset, &locals, &stack, how).cast(),
+            None => (*(*run).activation).leave(exit.offset, &locals, &stack, how).cast(),
+        }
     }
 }
 
@@ -379,10 +392,10 @@ unsafe fn without_frame(py: Python<'_>, unit: *const Unit, state: State) -> *mut
     };
     match unit.resumer(py) {
         // SAFETY: the state is that of an exit of this code; leaf versions have no free variables.
-        Ok(resumer) => unsafe { resumer.resume(py, unit.globals, std::ptr::null_mut(), state) },
+        Ok(resumer) => unsafe { resumer.resume(py, unit.globals, null_mut(), state) },
         Err(error) => {
             error.restore(py);
-            std::ptr::null_mut()
+            null_mut()
         }
     }
 }
@@ -393,7 +406,14 @@ pub(crate) unsafe extern "C" fn poll_service(rt: *mut Rt, frame: *mut u8, pos: u
     unsafe {
         let run = rt.cast::<Run>();
         debug_assert!(!frame.is_null());
-        (*(*run).activation).set_position(pos);
+        if !(*run).activation.is_null() {
+            (*(*run).activation).set_position(pos);
+            return poll::run();
+        }
+        if let Some(activation) = activation_of(Frame(frame)) {
+            activation.set_position(pos);
+        }
+        let _stays = (*(*rt).owner.cast::<Version>()).stays();
         poll::run()
     }
 }

@@ -14,6 +14,7 @@ use overdrive_frontend_python::code::{CodeObject, LocalKind};
 use overdrive_ir::exit::ExitKind;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use super::loops::{Loops, ResumedLoops};
 use super::oracle::Lessons;
@@ -60,18 +61,27 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
+    /// Calls of the version so far, or 0 while there is none.
+    #[inline]
+    pub(crate) fn n_calls(&self) -> u64 {
+        // SAFETY: null, or a field of the version that is called now.
+        unsafe { self.calls.get().as_ref() }.map_or(0, Cell::get)
+    }
+
     /// Calls the version; `None` when there is none for these arguments, and nothing has happened.
     ///
     /// # Safety
-    /// The GIL is held, `n` borrowed arguments lie at `args`, `eval_breaker` is that of this thread.
+    /// The GIL is held, `n` borrowed arguments lie at `args`, `frame` is null or the stub's frame that made the call,
+    /// `eval_breaker` is that of this thread.
     #[inline]
     pub(crate) unsafe fn call(
         &self,
         args: *mut *mut ffi::PyObject,
         n: usize,
+        frame: Frame,
         eval_breaker: *const u8,
     ) -> Option<*mut ffi::PyObject> {
-        if n != self.n_args.get() {
+        if n != self.n_args.get() || n == usize::MAX {
             return None;
         }
         // SAFETY: by contract. The fields belong together: they are set and reset as one, under the GIL.
@@ -79,7 +89,7 @@ impl Leaf {
             let calls = &*self.calls.get();
             calls.set(calls.get() + 1);
             let entry = self.entry.get();
-            let result = entry(args.cast(), std::ptr::null_mut(), self.rt.get(), eval_breaker);
+            let result = entry(args.cast(), frame.0, self.rt.get(), eval_breaker);
             (result != MISS).then_some(result.cast())
         }
     }
@@ -104,8 +114,8 @@ pub(crate) struct Unit {
     pub(crate) is_strict: bool,
     /// The jitted callable, borrowed: it owns this unit. Null for promoted functions and after its life.
     pub(crate) jitted: Cell<*mut ffi::PyObject>,
-    /// The stub code object, borrowed: it owns this unit. Null before and after its life.
-    pub(crate) stub: Cell<*mut ffi::PyObject>,
+    /// A weak reference to the stub code object, which owns the native object that owns this unit, and may die first.
+    stub: RefCell<Option<Py<PyWeakrefReference>>>,
     plain: OnceCell<Arc<CodeObject>>,
     pub(crate) state: RefCell<State>,
     pub(crate) rest: Rest,
@@ -188,7 +198,7 @@ impl Unit {
             resumer: OnceCell::new(),
             is_strict,
             jitted: Cell::new(std::ptr::null_mut()),
-            stub: Cell::new(std::ptr::null_mut()),
+            stub: RefCell::new(None),
             plain: OnceCell::new(),
             state: RefCell::new(State::default()),
             rest: Rest::default(),
@@ -229,6 +239,20 @@ impl Unit {
             let _ = self.resumer.set(made);
         }
         self.resumer.get().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("no continuation"))
+    }
+
+    /// Tells the unit which stub runs it.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(crate) fn set_stub(&self, stub: &Bound<'_, PyAny>) -> PyResult<()> {
+        *self.stub.borrow_mut() = Some(PyWeakrefReference::new(stub)?.unbind());
+        Ok(())
+    }
+
+    /// The stub, while it lives.
+    pub(crate) fn stub<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.stub.borrow().as_ref()?.bind(py).upgrade()
     }
 
     /// The continuations, if there are any.
@@ -548,6 +572,7 @@ impl Unit {
             None => {
                 self.leaf.n_args.set(usize::MAX);
                 self.leaf.entry.set(no_entry);
+                self.leaf.calls.set(std::ptr::null());
             }
         }
     }

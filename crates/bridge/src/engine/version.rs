@@ -204,9 +204,10 @@ impl Version {
         self.active.get() != 0
     }
 
-    /// Keeps the version while an exit of a call without a frame is served.
-    pub(crate) fn set_active(&self, by: i32) {
-        self.active.set(self.active.get().wrapping_add_signed(by));
+    /// Keeps the version, whose code will be returned to, while Python code may run.
+    pub(crate) fn stays(&self) -> Stays<'_> {
+        self.active.set(self.active.get() + 1);
+        Stays(self)
     }
 
     /// Times it was entered and took the arguments.
@@ -227,6 +228,15 @@ impl Version {
         let slots = self.watched.iter().zip(0..);
         let seen = slots.map(|(offset, slot)| (*offset, self.profile.observed(py, slot)));
         seen.filter(|(_, observed)| *observed != Observed::Nothing).collect()
+    }
+}
+
+/// See [`Version::stays`].
+pub(crate) struct Stays<'a>(&'a Version);
+
+impl Drop for Stays<'_> {
+    fn drop(&mut self) {
+        self.0.active.set(self.0.active.get() - 1);
     }
 }
 

@@ -17,7 +17,7 @@ use super::bytecode::{Opcodes, Shape};
 use super::frame::{Frame, Thread, Unit};
 use super::gil_cell::GilCell;
 use super::raised::Raised;
-use super::raiser;
+use super::{native, raiser};
 
 /// In the arrays given to [`Activation::leave`]: this slot already holds what it must hold.
 pub const KEEP: *mut ffi::PyObject = std::ptr::without_provenance_mut(1);
@@ -395,6 +395,9 @@ pub unsafe fn finish_leave(thread: Thread, frame: Frame) -> *mut ffi::PyObject {
         }
         let n_slots = frame.n_locals_plus();
         let stack = frame.locals().add(n_slots);
+        // The stub's iterator, the only entry below the trampoline's call; the code object owns it too.
+        debug_assert!(frame.depth() == 1 && native::is_native(*stack));
+        ffi::Py_DECREF(*stack);
         for (index, &value) in state.stack.iter().enumerate() {
             *stack.add(index) = value;
         }

@@ -50,6 +50,16 @@ pub trait Body: Send + Sync {
     /// `activation` stands for the current frame, entered by its stub.
     unsafe fn call(&self, activation: &mut Activation<'_>) -> *mut ffi::PyObject;
 
+    /// Runs the function in the frame that its stub made, if it can do without an activation: `None` when nothing has
+    /// happened. The result is as for `call`; who leaves asks [`activation_of`] for the activation.
+    ///
+    /// # Safety
+    /// The GIL is held; `frame` is the current frame, entered by its stub; `eval_breaker` is that of this thread.
+    unsafe fn call_lightly(&self, frame: Frame, eval_breaker: *const u8) -> Option<*mut ffi::PyObject> {
+        let _ = (frame, eval_breaker);
+        None
+    }
+
     /// Runs the function without a frame, if that can be done: `None` when nothing has happened.
     ///
     /// # Safety
@@ -206,10 +216,18 @@ pub fn new<'py>(
 
 /// The Native behind an object, if it is one.
 pub fn of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Native> {
-    let ty = TYPE.get()?;
-    let is_native = object.get_type().as_ptr() == ty.as_ptr();
-    // SAFETY: the type is final and cannot be instantiated elsewhere, so the memory is a Native.
-    is_native.then(|| unsafe { &*object.as_ptr().cast::<Native>() })
+    // SAFETY: a live object. The type is final and cannot be instantiated elsewhere, so the memory is a Native.
+    unsafe { is_native(object.as_ptr()).then(|| &*object.as_ptr().cast::<Native>()) }
+}
+
+/// Whether an object is a Native.
+///
+/// # Safety
+/// `object` is alive.
+#[inline]
+pub unsafe fn is_native(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: by contract; only the type is read.
+    TYPE.get().is_some_and(|ty| unsafe { ffi::Py_TYPE(object) } == ty.as_ptr().cast())
 }
 
 /// Calls a function from native code without a frame of the interpreter: `None` when it carries no stub, its body needs
@@ -226,19 +244,9 @@ pub unsafe fn call_without_frame(
     // SAFETY: a function's code object and its tuple of constants are alive as long as the function is called.
     unsafe {
         let code: *mut ffi::PyObject = field(function.cast(), layout::function::CODE);
-        let consts: *mut ffi::PyObject = field(code.cast(), layout::code::CONSTS);
-        let last = ffi::PyTuple_GET_SIZE(consts) - 1;
-        if last < 0 {
-            return None;
-        }
-        let object = ffi::PyTuple_GET_ITEM(consts, last);
-        if TYPE.get().is_none_or(|ty| ffi::Py_TYPE(object) != ty.as_ptr().cast()) {
-            return None;
-        }
-        let native = &*object.cast::<Native>();
+        let native = native_in(code)?;
         let thread = Thread::current();
-        if native.stub != code
-            || !native.is_enabled.load(Ordering::Relaxed)
+        if !native.is_enabled.load(Ordering::Relaxed)
             || osr::has_foreign_tracer(thread)
             || has_new_events(thread, code)
             || is_monitored(code, osr::own_tools())
@@ -286,6 +294,16 @@ impl Native {
         self.owned.body.as_ref()
     }
 
+    /// # Safety
+    /// The frame is the current one of `thread`, and was entered by this object's stub.
+    #[inline]
+    unsafe fn activation<'a>(&'a self, thread: Thread, frame: Frame) -> Activation<'a> {
+        // SAFETY: by contract.
+        unsafe {
+            Activation::new(thread, frame, self.base, &self.owned.shape, self.owned.ops, EnteredBy::Call)
+        }
+    }
+
     /// Off: every call runs the original bytecode.
     pub fn set_enabled(&self, is_enabled: bool) {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
@@ -327,15 +345,48 @@ unsafe fn enter(native: &Native, thread: Thread, frame: Frame) -> *mut ffi::PyOb
         }
         forget_pending(frame);
         let owned = &native.owned;
-        let mut activation =
-            Activation::new(thread, frame, native.base, &owned.shape, owned.ops, EnteredBy::Call);
         // Line numbers are those of the `def` until the body stores a position.
-        activation.set_position(2 * owned.shape.resume);
-        let value = owned.body.call(&mut activation);
+        frame.set_position((native.base + owned.shape.resume) as isize);
+        let value = match owned.body.call_lightly(frame, thread.eval_breaker()) {
+            Some(value) => value,
+            None => owned.body.call(&mut native.activation(thread, frame)),
+        };
         if value.is_null() {
-            not_returned(&mut activation, native);
+            not_returned(native, thread, frame);
         }
         value
+    }
+}
+
+/// The activation of a stub's frame.
+///
+/// # Safety
+/// The GIL is held; the frame is the current one, was entered by its stub and was not left.
+pub unsafe fn activation_of<'a>(frame: Frame) -> Option<Activation<'a>> {
+    // SAFETY: the frame owns its code object, which owns the Native.
+    unsafe { Some(native_in(frame.code())?.activation(Thread::current(), frame)) }
+}
+
+/// The Native of a stub.
+///
+/// # Safety
+/// `code` is a live code object, and outlives the result.
+#[inline]
+unsafe fn native_in<'a>(code: *mut ffi::PyObject) -> Option<&'a Native> {
+    // SAFETY: a code object's constants are a tuple that lives as long as it does.
+    unsafe {
+        let consts: *mut ffi::PyObject = field(code.cast(), layout::code::CONSTS);
+        let last = ffi::PyTuple_GET_SIZE(consts) - 1;
+        if last < 0 {
+            return None;
+        }
+        let object = ffi::PyTuple_GET_ITEM(consts, last);
+        if !is_native(object) {
+            return None;
+        }
+        let native = &*object.cast::<Native>();
+        // A code object that was made of the stub has the same constants.
+        (native.stub == code).then_some(native)
     }
 }
 
@@ -345,14 +396,15 @@ const MIN_C_RECURSION: c_int = 700;
 /// The body gave no value: FOR_ITER would take StopIteration for the end of the stub's iterator, so that exception
 /// leaves through the trampoline.
 #[cold]
-unsafe fn not_returned(activation: &mut Activation<'_>, native: &Native) {
+unsafe fn not_returned(native: &Native, thread: Thread, frame: Frame) {
     // SAFETY: the frame is live; the stored position is inside the original code.
     unsafe {
-        if activation.is_left() || ffi::PyErr_Occurred().is_null() {
+        if pending_exit(frame).is_some() || ffi::PyErr_Occurred().is_null() {
             return;
         }
         if ffi::PyErr_ExceptionMatches(ffi::PyExc_StopIteration) != 0 {
-            let unit = activation.frame.position() - native.base as isize;
+            let unit = frame.position() - native.base as isize;
+            let mut activation = native.activation(thread, frame);
             activation.leave(2 * unit.max(0) as u32, &[], &[], Exit::Raise);
         }
     }

@@ -9,7 +9,8 @@ use std::ptr::null_mut;
 use pyo3::ffi;
 
 use super::JitFunction;
-use crate::mechanics::frame::{Thread, has_new_events, is_monitored};
+use crate::mechanics::frame::{Frame, Thread, field, has_new_events, is_monitored};
+use crate::mechanics::layout;
 use crate::mechanics::osr::own_tools;
 use crate::mechanics::stack::stack_low;
 
@@ -27,14 +28,14 @@ pub(super) unsafe extern "C" fn vectorcall(
         let this = callable.cast::<JitFunction>();
         if let Some(unit) = (*this).unit.as_ref() {
             let thread = Thread::current();
-            let stub = unit.stub.get();
+            // The twin's code: the target is a function as long as there is a unit.
+            let stub = field((*this).target.cast(), layout::function::CODE);
             if keywords.is_null()
                 // Whoever watches calls must see this one.
                 && !thread.has_tracer()
-                && !stub.is_null()
                 && !has_new_events(thread, stub)
                 && !is_monitored(stub, own_tools())
-                && let Some(result) = unit.leaf.call(args.cast_mut(), nargsf & COUNT, thread.eval_breaker())
+                && let Some(result) = unit.leaf.call(args.cast_mut(), nargsf & COUNT, Frame(null_mut()), thread.eval_breaker())
             {
                 return result;
             }

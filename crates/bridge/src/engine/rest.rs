@@ -136,10 +136,14 @@ unsafe fn ask_for_arming(unit: *const Unit) -> bool {
 /// Arms the unit's stub and the frames of its calls without one, or disarms them when entries were not worth it.
 extern "C" fn arm_now(unit: *mut c_void) -> c_int {
     // SAFETY: called by the interpreter with the GIL held and the reference that `left_at` made.
-    let (py, unit) = unsafe { (Python::assume_attached(), Arc::from_raw(unit.cast_const().cast::<Unit>())) };
-    if let Err(error) = arm(py, &unit) {
-        error.write_unraisable(py, None);
-    }
+    let unit = unsafe { Arc::from_raw(unit.cast_const().cast::<Unit>()) };
+    // Attached in PyO3's sense too: only then are references that are dropped in here released at once.
+    Python::attach(|py| {
+        if let Err(error) = arm(py, &unit) {
+            error.write_unraisable(py, None);
+        }
+        drop(unit);
+    });
     0
 }
 

@@ -22,10 +22,8 @@ use crate::mechanics::resume::State;
 use crate::mechanics::{layout, poll};
 use crate::objects;
 
-/// One call in this many is timed …
+/// One call in this many is timed.
 const TIMED_EVERY: u64 = 64;
-/// … behind the first native ones.
-const TIMED_FIRST: u64 = 8;
 
 /// What a stub's native object holds.
 pub(crate) struct UnitBody(pub(crate) Arc<Unit>);
@@ -41,7 +39,8 @@ impl Body for UnitBody {
             }
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
-            if n_calls >= unit.counters.next_timed.get() {
+            // With a leaf version, one call in `TIMED_EVERY` comes here.
+            if unit.leaf.is_there() || n_calls.is_multiple_of(TIMED_EVERY) {
                 timed_call(unit, activation)
             } else {
                 call(unit, activation)
@@ -54,8 +53,9 @@ impl Body for UnitBody {
         // SAFETY: by the trait's contract; the arguments are in the frame's first slots.
         unsafe {
             let unit = &self.0;
-            let is_timed = (unit.leaf.n_calls() + 1).is_multiple_of(TIMED_EVERY);
-            if is_timed || !unit.serves(frame) {
+            let n_lights = unit.counters.lights.get() + 1;
+            unit.counters.lights.set(n_lights);
+            if n_lights.is_multiple_of(TIMED_EVERY) || !unit.serves(frame) {
                 return None;
             }
             unit.leaf.call(frame.locals(), unit.leaf.n_args.get(), frame, eval_breaker)
@@ -170,8 +170,6 @@ unsafe fn timed_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut 
         unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
         unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
     }
-    let pause = if unit.counters.timed_calls.get() < TIMED_FIRST { 1 } else { TIMED_EVERY };
-    unit.counters.next_timed.set(unit.counters.calls.get() + pause);
     value
 }
 

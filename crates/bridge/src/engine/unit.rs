@@ -61,11 +61,10 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// Calls of the version so far, or 0 while there is none.
+    /// Whether there is one.
     #[inline]
-    pub(crate) fn n_calls(&self) -> u64 {
-        // SAFETY: null, or a field of the version that is called now.
-        unsafe { self.calls.get().as_ref() }.map_or(0, Cell::get)
+    pub(crate) fn is_there(&self) -> bool {
+        self.n_args.get() != usize::MAX
     }
 
     /// Calls the version; `None` when there is none for these arguments, and nothing has happened.
@@ -81,7 +80,7 @@ impl Leaf {
         frame: Frame,
         eval_breaker: *const u8,
     ) -> Option<*mut ffi::PyObject> {
-        if n != self.n_args.get() || n == usize::MAX {
+        if n != self.n_args.get() || !self.is_there() {
             return None;
         }
         // SAFETY: by contract. The fields belong together: they are set and reset as one, under the GIL.
@@ -128,8 +127,8 @@ pub(crate) struct Unit {
 pub(crate) struct Counters {
     pub(crate) calls: Cell<u64>,
     pub(crate) timed_calls: Cell<u64>,
-    /// Number of the call that is timed next.
-    pub(crate) next_timed: Cell<u64>,
+    /// Calls that asked for the leaf version, to time one now and then.
+    pub(crate) lights: Cell<u64>,
     pub(crate) timed: Cell<Duration>,
     pub(crate) exits: Cell<u64>,
 }

@@ -255,7 +255,11 @@ pub unsafe fn call_without_frame(
         {
             return None;
         }
-        native.owned.body.call_without_frame(function, args, n, thread.eval_breaker())
+        // No frame owns the code object, and the function may get another one meanwhile.
+        ffi::Py_INCREF(code);
+        let result = native.owned.body.call_without_frame(function, args, n, thread.eval_breaker());
+        ffi::Py_DECREF(code);
+        result
     }
 }
 

@@ -4,7 +4,7 @@
 //! decides what a fact survives, the code generator declares the symbol, and the bridge fills in an address.
 //! Must not know: any address or any CPython call. The bridge has an exhaustive match over `Entry`.
 //!
-//! Ownership, for all entries: arguments are borrowed, an `Obj` result is a new reference.
+//! Ownership: arguments are borrowed, but where an entry says that it takes them over; an `Obj` result is a new reference.
 
 use crate::flavour::Ty;
 
@@ -130,9 +130,9 @@ entries! {
     // --- calls
     /// callable, keyword names (a tuple, or null), arguments
     Call = "call", [Obj, Obj], variadic => O, Null, Opaque;
-    /// method call: receiver, method name, keyword names or null, further arguments
-    CallMethod = "call_method", [Obj, Obj, Obj], variadic => O, Null, Opaque;
-    /// callable, argument tuple or iterable, keyword mapping (or null)
+    /// keyword names or null, callable, arguments: takes over the references of callable and arguments, also when it fails
+    CallGiving = "call_giving", [Obj], variadic => O, Null, Opaque;
+    /// callable, argument tuple or iterable, keyword mapping (or null): takes over the references, also when it fails
     CallEx = "call_ex", [Obj, Obj, Obj] => O, Null, Opaque;
 
     // --- iteration

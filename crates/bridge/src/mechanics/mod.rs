@@ -16,6 +16,7 @@
 //! * [`Body::enter_loop`]: the same for a frame that already runs, at a loop head; armed by `osr::arm`/`disarm`.
 //! * [`Resumer`]: the same without any frame (a native function called directly): makes one and leaves into it.
 //! * [`poll`], [`stack_low`](stack::stack_low): signals, thread switches; C stack.
+//! * [`giving`]: calls out of native code that move their arguments into the callee's frame.
 //! * `selftest`: what must hold before any of it is used.
 //!
 //! Offsets are in bytes of the original code, as in `dis`; positions in frames are in units of two bytes.
@@ -27,6 +28,7 @@ pub mod activation;
 pub mod bytecode;
 pub mod frame;
 pub mod gil_cell;
+pub mod giving;
 pub mod layout;
 pub mod native;
 pub mod null;
@@ -52,6 +54,7 @@ pub use resume::{Resumer, State};
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     native::prepare(module.py())?;
     trampoline::prepare(module.py())?;
+    giving::prepare(module.py())?;
     raiser::prepare(module.py())?;
     poll::prepare(module.py())?;
     probe::register(module)?;

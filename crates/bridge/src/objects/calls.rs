@@ -4,11 +4,11 @@
 //! the first is free for the callee.
 #![expect(unsafe_code, reason = "entries of the object table: called by machine code, call CPython")]
 
-use std::ptr;
+use std::{ptr, slice};
 
 use pyo3::ffi::{self, PyObject};
 
-use crate::mechanics::native;
+use crate::mechanics::{giving, native};
 
 use super::python::{_PyDict_MergeEx, _PyObject_FunctionStr, Owned, raised_is, type_name};
 
@@ -40,24 +40,53 @@ pub(super) unsafe extern "C" fn call(
     }
 }
 
-pub(super) unsafe extern "C" fn call_method(
-    receiver: *mut PyObject,
-    name: *mut PyObject,
+/// As `call`, but the callable comes before the arguments, and all of them are given away.
+pub(super) unsafe extern "C" fn call_giving(
     keywords: *mut PyObject,
-    args: *mut *mut PyObject,
+    values: *mut *mut PyObject,
     n: i64,
 ) -> *mut PyObject {
-    // SAFETY: the table's contract: the slot before the arguments is ours, it takes the receiver. CPython drops the
-    // offset bit when it calls an unbound function with the receiver, and lends the receiver's slot otherwise.
+    // SAFETY: the table's contract; there is a callable. The references are released in CPython's order.
     unsafe {
-        let with_receiver = args.sub(1);
-        *with_receiver = receiver;
-        ffi::PyObject_VectorcallMethod(name, with_receiver, positional(n + 1, keywords), keywords)
+        let (callable, args) = (*values, values.add(1));
+        let given = slice::from_raw_parts(args, n as usize - 1);
+        let result = if ffi::Py_TYPE(callable) == &raw mut ffi::PyFunction_Type
+            && keywords.is_null()
+            && let Some(result) = native::call_without_frame(callable, args, given.len())
+        {
+            result
+        } else if giving::moves_visibly(callable, given) {
+            return giving::call(callable, given, keywords);
+        } else {
+            ffi::PyObject_Vectorcall(callable, args, positional(n - 1, keywords), keywords)
+        };
+        ffi::Py_DECREF(callable);
+        given.iter().for_each(|arg| ffi::Py_DECREF(*arg));
+        result
     }
 }
 
-/// CALL_FUNCTION_EX.
+/// CALL_FUNCTION_EX; all references are given away.
 pub(super) unsafe extern "C" fn call_ex(
+    callable: *mut PyObject,
+    args: *mut PyObject,
+    keywords: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the table's contract. 3.11 holds the arguments until the call ends, later versions move them.
+    unsafe {
+        #[cfg(Py_3_12)]
+        if ffi::Py_TYPE(callable) == &raw mut ffi::PyFunction_Type {
+            return giving::call_ex(callable, args, keywords);
+        }
+        let result = call_unpacked(callable, args, keywords);
+        ffi::Py_DECREF(callable);
+        ffi::Py_DECREF(args);
+        ffi::Py_XDECREF(keywords);
+        result
+    }
+}
+
+unsafe fn call_unpacked(
     callable: *mut PyObject,
     args: *mut PyObject,
     keywords: *mut PyObject,

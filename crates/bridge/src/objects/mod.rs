@@ -69,7 +69,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::StoreCell => names::store_cell as _,
 
         Entry::Call => calls::call as _,
-        Entry::CallMethod => calls::call_method as _,
+        Entry::CallGiving => calls::call_giving as _,
         Entry::CallEx => calls::call_ex as _,
 
         Entry::GetIter => iterate::get_iter as _,

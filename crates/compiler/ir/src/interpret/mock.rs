@@ -232,11 +232,13 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             let name = name.clone();
             call(heap, &name, &refs(entry, args)?)?
         }
-        (Entry::CallMethod, [Obj(Some(receiver)), Obj(Some(name)), Obj(None), rest @ ..]) => {
-            let name = text(heap, *name)?;
-            let mut all = vec![*receiver];
-            all.extend(refs(entry, rest)?);
-            call(heap, &name, &all)?
+        (Entry::CallGiving, [keywords, values @ ..]) => {
+            let given = refs(entry, values)?;
+            let [callable, args @ ..] = values else { return Err(bad(entry, values)) };
+            let call = [&[*callable, *keywords], args].concat();
+            let reply = object_entry(heap, Entry::Call, &call)?;
+            given.into_iter().try_for_each(|r| heap.release(r))?;
+            reply
         }
         (Entry::GetIter, [Obj(Some(seq))]) => match heap.get(*seq)? {
             Object::List(_) | Object::Tuple(_) => {

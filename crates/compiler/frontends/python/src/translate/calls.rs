@@ -53,16 +53,43 @@ impl Tx<'_> {
         };
         self.remark(Status::ThroughCPython, &why);
         self.box_top(n + 2);
-        // Null entries of the pair are left out: callable, receiver if any, arguments.
-        let refs = self.top_refs(n + 2);
         let names = match kw_names {
             Some(k) => self.oconst(ConstRef::CodeConst(k.0)),
             None => self.null(),
         };
+        // Null entries of the pair are left out: callable, receiver if any, arguments.
+        if self.is_seen_dying(n + 2) {
+            let mut args = vec![names];
+            args.extend(self.give_top(n + 2));
+            let v = self.call(TableEntry::CallGiving, args);
+            self.replace_top(n + 2, v);
+            return;
+        }
+        let refs = self.top_refs(n + 2);
         let mut args = vec![refs.first().copied().unwrap_or(names), names];
         args.extend(refs.into_iter().skip(1));
         let v = self.call(TableEntry::Call, args);
         self.replace_top(n + 2, v);
+    }
+
+    /// Whether one of the top `n` entries is an object whose end can be seen, and that no local holds. A callee that
+    /// drops it must find that we do not hold it.
+    fn is_seen_dying(&self, n: usize) -> bool {
+        let is_seen = |val: &Val| matches!(val, Val::Obj(o) if matches!(o.own, Own::Owned | Own::Fragile) && !o.is_plain());
+        (0..n).any(|i| is_seen(self.peek(i)))
+    }
+
+    /// The references of the top `n` entries, bottom first, to give away: the entries are null from here on, also for
+    /// the exit of a call that fails. They must be objects (null entries are left out).
+    fn give_top(&mut self, n: usize) -> Vec<Value> {
+        let len = self.st.stack.len();
+        let mut given = Vec::with_capacity(n);
+        for i in len - n.min(len)..len {
+            if let Val::Obj(o) = std::mem::replace(&mut self.st.stack[i], Val::Unset) {
+                given.push(self.owned_ref(&o));
+            }
+        }
+        given
     }
 
     /// The name under which the callee was loaded, for people.
@@ -430,12 +457,10 @@ impl Tx<'_> {
         self.remark(Status::ThroughCPython, "call with * or **");
         let n = 3 + usize::from(has_kwargs);
         self.box_top(n);
-        let refs = self.top_refs(n);
         // One entry of the pair is null: callable, arguments, keywords.
-        let null = self.null();
-        let mut args = refs;
+        let mut args = self.give_top(n);
         if !has_kwargs {
-            args.push(null);
+            args.push(self.null());
         }
         args.truncate(3);
         let v = self.call(TableEntry::CallEx, args);

@@ -1,0 +1,338 @@
+"""Calls out of compiled code move their arguments into the callee's frame, as CPython's own calls do."""
+
+import gc
+import sys
+import traceback
+import weakref
+
+import overdrive
+import pytest
+from overdrive import _core
+
+LOG = []
+NOT_CALLABLE = None
+
+
+class Thing:
+    def __init__(self, name):
+        self.name = name
+
+    def __del__(self):
+        LOG.append(f"{self.name} gone")
+
+    def method(self, other=None):
+        LOG.append("method")
+        other = self.name
+        LOG.append(f"dropped {other}")
+        return other
+
+    def drop_self(self):
+        del self
+        LOG.append("behind del self")
+
+
+def drops(x):
+    LOG.append("called")
+    del x
+    LOG.append("behind del")
+
+
+def drops_second(x, y=None, *rest, z=None, **others):
+    LOG.append("called")
+    y = z = 0
+    rest = others = None
+    LOG.append(f"dropped {y} {z} {rest} {others}")
+    return x.name
+
+
+def keeps(*things):
+    LOG.append("kept")
+    return len(things)
+
+
+def raises(x, y):
+    del x
+    LOG.append("raises")
+    raise ValueError(y.name)
+
+
+def generator(x):
+    LOG.append("started")
+    yield x.name
+    del x
+    LOG.append("behind del in generator")
+
+
+def one():
+    drops(Thing("a"))
+
+
+def two():
+    return drops_second(Thing("a"), Thing("b"))
+
+
+def keywords():
+    return drops_second(Thing("a"), z=Thing("z"), y=Thing("y"))
+
+
+def only_keywords():
+    return drops_second(x=Thing("x"), other=Thing("other"))
+
+
+def star():
+    return drops_second(*[Thing("a"), Thing("b"), Thing("c")])
+
+
+def star_and_keywords():
+    return drops_second(*(Thing("a"),), **{"z": Thing("z"), "w": Thing("w")})
+
+
+def methods():
+    Thing("m").drop_self()
+    return Thing("a").method(Thing("b"))
+
+
+def bound_method():
+    m = Thing("m").method
+    m(Thing("a"))
+    del m
+    LOG.append("behind m")
+    (lambda: Thing("n").method)()(Thing("b"))
+
+
+def item_of_a_container():
+    things = [Thing("a"), Thing("b")]
+
+    def take(x):
+        things.clear()
+        LOG.append("cleared")
+        del x
+        LOG.append("behind del")
+
+    take(things[0])
+
+
+def held_by_a_local():
+    x = Thing("a")
+    drops(x)
+    LOG.append("returned")
+    del x
+    LOG.append("behind local")
+
+
+def through_c():
+    print(Thing("a"), Thing("b"), file=type("Null", (), {"write": lambda self, text: None})())
+    max(Thing("c"), Thing("d"), key=lambda t: t.name)
+    return keeps(Thing("e"), Thing("f"))
+
+
+def an_exception():
+    try:
+        raises(Thing("a"), Thing("b"))
+    except ValueError as e:
+        LOG.append(repr(e))
+
+
+def wrong_arguments():
+    try:
+        drops(Thing("a"), Thing("b"))
+    except TypeError as e:
+        LOG.append(str(e))
+    try:
+        NOT_CALLABLE(Thing("c"))
+    except TypeError as e:
+        LOG.append(str(e))
+    try:
+        drops(**{"q": Thing("d")})
+    except TypeError as e:
+        LOG.append(str(e))
+
+
+def a_generator():
+    for name in generator(Thing("g")):
+        LOG.append(name)
+    return list(generator(Thing("h")))
+
+
+def to_a_class():
+    class Holder:
+        def __init__(self, x):
+            self.x = x.name
+            LOG.append("made")
+
+    return Holder(Thing("a")).x
+
+
+def a_callable_that_dies():
+    def make():
+        t = Thing("closure")
+
+        def inner(x):
+            LOG.append(t.name)
+            del x
+            LOG.append("behind x")
+
+        return inner
+
+    make()(Thing("a"))
+    LOG.append("end")
+
+
+CALLS = [
+    one,
+    two,
+    keywords,
+    only_keywords,
+    star,
+    star_and_keywords,
+    methods,
+    bound_method,
+    item_of_a_container,
+    held_by_a_local,
+    through_c,
+    an_exception,
+    wrong_arguments,
+    a_generator,
+    to_a_class,
+    a_callable_that_dies,
+]
+
+
+def events(fn):
+    LOG.clear()
+    result = fn()
+    gc.collect(0)
+    LOG.append(f"result {result!r}")
+    return list(LOG)
+
+
+@pytest.mark.parametrize("fn", CALLS, ids=lambda fn: fn.__name__)
+def test_arguments_die_when_the_callee_drops_them(fn):
+    want = events(fn)
+    jitted = overdrive.jit(fn)
+    for _ in range(4):
+        assert events(jitted) == want
+    assert _core.explain_data(jitted)["versions"]
+
+
+def test_many_arguments():
+    n = 300
+    names = ", ".join(f"a{i}" for i in range(n))
+    things = ", ".join(f"Thing('{i}')" for i in range(n))
+    space = {"Thing": Thing}
+    exec(f"def take({names}):\n    del a7\n    return a299.name\ndef f():\n    return take({things})\n", space)
+    want = events(space["f"])
+    jitted = overdrive.jit(space["f"])
+    for _ in range(3):
+        assert events(jitted) == want
+
+
+def look(x):
+    frame, seen = sys._getframe(), []
+    while frame is not None and len(seen) < 3:
+        seen.append((frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return seen
+
+
+def asks():
+    return look([Thing("a")]), look(x=[1])
+
+
+def test_the_trampoline_is_in_no_stack():
+    want = asks()
+    jitted = overdrive.jit(asks)
+    for _ in range(4):
+        got = jitted()
+        # One level up is this function, at another line.
+        assert [stack[:2] for stack in got] == [stack[:2] for stack in want]
+        assert [stack[2][0] for stack in got] == [stack[2][0] for stack in want]
+
+
+def fails():
+    return raises(Thing("a"), y=Thing("b"))
+
+
+def test_the_trampoline_is_in_no_traceback():
+    def lines(fn):
+        try:
+            fn()
+        except ValueError as e:
+            return [(f.name, f.lineno) for f in traceback.extract_tb(e.__traceback__)][1:]
+
+    want = lines(fails)
+    jitted = overdrive.jit(fails)
+    for _ in range(4):
+        assert lines(jitted) == want
+
+
+def down(box, n):
+    return n if n == 0 else down([n], n - 1)
+
+
+def depth(fn):
+    """How deep a recursion goes that gives its argument away."""
+    low, high = 1, 5000
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            fn([], middle)
+            low = middle
+        except RecursionError:
+            high = middle - 1
+    return low
+
+
+def test_the_recursion_limit_counts_no_trampoline():
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    try:
+        want = depth(down)
+        overdrive.promote(down)
+        for _ in range(3):
+            assert depth(down) == want
+    finally:
+        overdrive.demote(down)
+        sys.setrecursionlimit(limit)
+
+
+def test_a_deep_failure_leaks_nothing():
+    class Weak:
+        pass
+
+    def dive(box, n):
+        return dive(Weak(), n + 1)
+
+    overdrive.promote(dive)
+    seen = []
+    original = Weak.__init__
+
+    def note(self):
+        original(self)
+        seen.append(weakref.ref(self))
+
+    Weak.__init__ = note
+    for _ in range(3):
+        with pytest.raises(RecursionError):
+            dive(None, 0)
+    gc.collect()
+    assert len(seen) > 100 and all(ref() is None for ref in seen)
+
+
+def start_profile(box):
+    sys.setprofile(lambda frame, event, arg: LOG.append((event, frame.f_code.co_name)))
+
+
+def profiled():
+    start_profile([1])
+    sys.setprofile(None)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11 tells a profiler of each frame's return (docs/support.md)")
+def test_a_profiler_that_starts_inside_sees_no_trampoline():
+    want = events(profiled)
+    jitted = overdrive.jit(profiled)
+    for _ in range(3):
+        got = events(jitted)
+        assert not any("<" in entry[1] for entry in got if isinstance(entry, tuple)), got
+        assert got[:1] == want[:1]

@@ -1,5 +1,6 @@
 """Calls without a frame: what may run Python code finds a frame there, and the call goes on exactly."""
 
+import gc
 import signal
 import sys
 import threading
@@ -207,6 +208,36 @@ def test_promoted_functions_call_each_other_without_a_frame(promoted):
     with pytest.raises(TypeError) as caught:
         caller(10, "x")
     assert [entry.name for entry in traceback.extract_tb(caught.tb)][1:] == ["caller", "helper"]
+
+
+@pytest.mark.parametrize("which", ["callee", "caller", "both"])
+def test_the_functions_may_be_demoted_in_the_middle_of_a_call(promoted, which):
+    """Nothing but the call itself holds its code then."""
+    n_demoted = n_sums = of_one = of_all = 0
+    while n_sums < 4000:
+        of_all += of_one
+        of_one += n_sums // 3
+        n_sums += 1
+
+    def handler(_, frame):
+        nonlocal n_demoted
+        n_demoted += 1
+        if which != "caller":
+            overdrive.demote(helper)
+        if which != "callee":
+            overdrive.demote(caller)
+        gc.collect()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for _ in range(6):
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            assert caller(n_sums, 3) == of_all
+            promote(helper, caller)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert n_demoted == 6
 
 
 def test_a_tracer_sees_calls_between_promoted_functions(promoted):

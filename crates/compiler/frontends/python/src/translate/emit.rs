@@ -292,8 +292,7 @@ impl<'a> Tx<'a> {
     pub(crate) fn exit_jump(&mut self, reason: &str) -> ExitId {
         let target = self.ins().op.jump_target().unwrap_or(self.ins().next_offset);
         let at = self.f.instr_at(target).unwrap_or(self.idx);
-        let st = self.st.clone();
-        self.make_exit(ExitKind::Resume, target, &st, at, reason)
+        self.exit_block(self.f.cfg.block_of[at], reason)
     }
 
     /// The exit that goes on at the first instruction of a block, with the state as it is now.

@@ -11,7 +11,8 @@
 45
 
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
-what was compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0``
+what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a copy,
+``Arena`` hands out scratch memory. Results are CPython's. The environment variable ``OVERDRIVE=0``
 turns everything into a no-op.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import os
 
 from overdrive import _core
-from overdrive._core import __version__
+from overdrive._core import Arena, Tensor, __version__, empty, tensor, zeros
 from overdrive.errors import Error, NotCompiledError
 
 # Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
@@ -37,20 +38,25 @@ if TYPE_CHECKING:
     _F = TypeVar("_F", bound=Callable[..., Any])
 
 __all__ = [
+    "Arena",
     "Error",
     "Explanation",
     "NotCompiledError",
     "Policy",
     "Report",
     "Session",
+    "Tensor",
     "__version__",
     "demote",
+    "empty",
     "explain",
     "info",
     "jit",
     "promote",
     "start",
     "stop",
+    "tensor",
+    "zeros",
 ]
 
 _ON = os.environ.get("OVERDRIVE") != "0"

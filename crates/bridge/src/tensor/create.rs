@@ -1,0 +1,155 @@
+//! `empty` and `zeros`: tensors on memory of ours.
+//!
+//! In: shape, element type, alignment, where. Out: a tensor that owns its memory, row-major, aligned to 64 bytes or more.
+
+#![expect(unsafe_code, reason = "takes ownership of new objects")]
+
+use overdrive_tensor::block::Block;
+use overdrive_tensor::dtype::DType;
+use overdrive_tensor::error::{Error, MAX_NDIM};
+use overdrive_tensor::layout;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::door::to_python;
+use super::memory::Memory;
+use super::numpy;
+use super::object::{self, Parts};
+
+/// Shape, strides and sizes of a dense tensor to be made.
+pub(super) struct Plan {
+    pub(super) dtype: DType,
+    ndim: usize,
+    shape: [isize; MAX_NDIM],
+    strides: [isize; MAX_NDIM],
+    n_items: usize,
+}
+
+impl Plan {
+    /// Reads `shape` (an integer or a sequence of them) and `dtype`.
+    ///
+    /// # Errors
+    /// `TypeError`, `ValueError` for lengths that are negative, too many or too large together.
+    pub(super) fn new(shape: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> PyResult<Plan> {
+        let dtype = numpy::dtype_from_object(dtype)?;
+        let mut plan = Plan { dtype, ndim: 0, shape: [0; MAX_NDIM], strides: [0; MAX_NDIM], n_items: 0 };
+        // SAFETY: a live object.
+        if unsafe { ffi::PyIndex_Check(shape.as_ptr()) } != 0 {
+            plan.push(shape)?;
+        } else {
+            let lengths = shape.try_iter().map_err(|_| {
+                PyTypeError::new_err(format!("shape is an int or a sequence of ints, not {shape}"))
+            })?;
+            for length in lengths {
+                plan.push(&length?)?;
+            }
+        }
+        plan.n_items = layout::count(plan.shape(), dtype.size()).map_err(to_python)?;
+        layout::row_major(&plan.shape[..plan.ndim], dtype.size(), &mut plan.strides[..plan.ndim]);
+        Ok(plan)
+    }
+
+    /// Like an existing shape.
+    pub(super) fn shape(&self) -> &[isize] {
+        &self.shape[..self.ndim]
+    }
+
+    pub(super) fn n_bytes(&self) -> usize {
+        self.n_items * self.dtype.size()
+    }
+
+    fn push(&mut self, length: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.ndim == MAX_NDIM {
+            return Err(to_python(Error::TooManyAxes { ndim: MAX_NDIM + 1 }));
+        }
+        // SAFETY: a live object; what is no index, or does not fit, raises.
+        let value = unsafe { ffi::PyNumber_AsSsize_t(length.as_ptr(), ffi::PyExc_ValueError) };
+        if value == -1
+            && let Some(error) = PyErr::take(length.py())
+        {
+            return Err(error);
+        }
+        self.shape[self.ndim] = value;
+        self.ndim += 1;
+        Ok(())
+    }
+
+    /// The tensor, on memory with room for `n_bytes()`.
+    pub(super) fn tensor<'py>(
+        &self,
+        py: Python<'py>,
+        data: *mut u8,
+        memory: Memory,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let parts = Parts {
+            data,
+            dtype: self.dtype,
+            shape: self.shape(),
+            strides: &self.strides[..self.ndim],
+            n_items: self.n_items,
+            read_only: false,
+            owner: std::ptr::null_mut(),
+            memory,
+        };
+        // SAFETY: a new reference.
+        Ok(unsafe { Bound::from_owned_ptr(py, object::new(py, parts)?) })
+    }
+}
+
+/// Return a tensor of the given shape with whatever was in its memory.
+///
+/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64.
+#[pyfunction]
+#[pyo3(signature = (shape, dtype, *, align=64, shared=false, device="cpu"))]
+fn empty<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    align: usize,
+    shared: bool,
+    device: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    make(shape, dtype, align, shared, device, false)
+}
+
+/// Return a tensor of the given shape whose bytes are all zero.
+///
+/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64.
+#[pyfunction]
+#[pyo3(signature = (shape, dtype, *, align=64, shared=false, device="cpu"))]
+fn zeros<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    align: usize,
+    shared: bool,
+    device: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    make(shape, dtype, align, shared, device, true)
+}
+
+fn make<'py>(
+    shape: &Bound<'py, PyAny>,
+    dtype: &Bound<'py, PyAny>,
+    align: usize,
+    shared: bool,
+    device: &str,
+    zeroed: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = shape.py();
+    if device != "cpu" {
+        return Err(PyValueError::new_err(format!(
+            "device {device:?} is not known; memory is made on 'cpu' only"
+        )));
+    }
+    let plan = Plan::new(shape, dtype)?;
+    if shared {
+        return Err(PyValueError::new_err("shared memory is not part of this build"));
+    }
+    let block = Block::new(plan.n_bytes(), align, zeroed).map_err(to_python)?;
+    plan.tensor(py, block.data(), Memory::Block(block))
+}
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(empty, module)?)?;
+    module.add_function(wrap_pyfunction!(zeros, module)?)
+}

@@ -11,9 +11,9 @@
 45
 
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
-what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a copy,
-``Arena`` hands out scratch memory. Results are CPython's. The environment variable ``OVERDRIVE=0``
-turns everything into a no-op.
+what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
+copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
+Results are CPython's. The environment variable ``OVERDRIVE=0`` turns everything into a no-op.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from __future__ import annotations
 import os
 
 from overdrive import _core
-from overdrive._core import Arena, Tensor, __version__, empty, tensor, zeros
-from overdrive.errors import Error, NotCompiledError
+from overdrive._core import Arena, Tensor, __version__, attach, empty, share, tensor, zeros
+from overdrive.errors import Error, HandleError, NotCompiledError
 
 # Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
 TYPE_CHECKING = False
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, overload
 
+    from overdrive import shm
     from overdrive.explanation import Explanation
+    from overdrive.handles import Handle
     from overdrive.policy import Policy
     from overdrive.report import Report
     from overdrive.session import Session
@@ -41,18 +43,23 @@ __all__ = [
     "Arena",
     "Error",
     "Explanation",
+    "Handle",
+    "HandleError",
     "NotCompiledError",
     "Policy",
     "Report",
     "Session",
     "Tensor",
     "__version__",
+    "attach",
     "demote",
     "empty",
     "explain",
     "info",
     "jit",
     "promote",
+    "share",
+    "shm",
     "start",
     "stop",
     "tensor",
@@ -192,11 +199,19 @@ def info() -> dict[str, Any]:
     return information.collect(_ON)
 
 
-_LAZY = {"Policy": "policy", "Report": "report", "Session": "session", "Explanation": "explanation"}
+_LAZY = {
+    "Policy": "policy",
+    "Report": "report",
+    "Session": "session",
+    "Explanation": "explanation",
+    "Handle": "handles",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: a program that only calls a jitted function pays for none of these."""
+    if name == "shm":
+        return __import__(f"{__name__}.shm", fromlist=["shm"])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(__import__(f"{__name__}.{_LAZY[name]}", fromlist=[name]), name)

@@ -44,6 +44,7 @@ pub(super) fn table() -> *mut ffi::PyGetSetDef {
         entry(c"device", device, c"Where the memory is: 'cpu'."),
         entry(c"owner", owner, c"The object whose memory this is; None when the tensor owns it."),
         entry(c"weak", weak, c"True when the view does not keep its owner alive."),
+        entry(c"handle", handle, c"The handle by which other processes attach to this shared tensor; ValueError for private memory."),
         entry(c"__array_interface__", interface, c"NumPy's array interface, version 3."),
         // SAFETY: all zero is the table's end mark.
         unsafe { std::mem::zeroed() },
@@ -103,6 +104,11 @@ getter!(owner, |py, this| {
         _ => Ok(py.None().into_bound(py)),
     }
 });
+
+unsafe extern "C" fn handle(object: *mut ffi::PyObject, _closure: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: as above; a weak tensor's memory is not its own, so it has no handle.
+    unsafe { door::object(|py| Ok(super::shared::handle(&Bound::from_borrowed_ptr(py, object))?.into_ptr())) }
+}
 
 unsafe extern "C" fn weak(object: *mut ffi::PyObject, _closure: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: as above; this needs no memory.

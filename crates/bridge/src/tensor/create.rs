@@ -4,18 +4,19 @@
 
 #![expect(unsafe_code, reason = "takes ownership of new objects")]
 
-use overdrive_tensor::block::Block;
+use overdrive_tensor::block::{Block, check_align};
 use overdrive_tensor::dtype::DType;
 use overdrive_tensor::error::{Error, MAX_NDIM};
 use overdrive_tensor::layout;
+use overdrive_tensor::shm::file::PAGE;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::door::to_python;
 use super::memory::Memory;
-use super::numpy;
 use super::object::{self, Parts};
+use super::{numpy, shared};
 
 /// Shape, strides and sizes of a dense tensor to be made.
 pub(super) struct Plan {
@@ -50,7 +51,19 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Like an existing shape.
+    /// For a shape that was checked when a tensor or handle was made of it.
+    ///
+    /// # Errors
+    /// `ValueError` if it does not fit after all.
+    pub(super) fn of(shape: &[isize], dtype: DType) -> PyResult<Plan> {
+        let n_items = layout::count(shape, dtype.size()).map_err(to_python)?;
+        let mut plan =
+            Plan { dtype, ndim: shape.len(), shape: [0; MAX_NDIM], strides: [0; MAX_NDIM], n_items };
+        plan.shape[..shape.len()].copy_from_slice(shape);
+        layout::row_major(shape, dtype.size(), &mut plan.strides[..shape.len()]);
+        Ok(plan)
+    }
+
     pub(super) fn shape(&self) -> &[isize] {
         &self.shape[..self.ndim]
     }
@@ -82,13 +95,24 @@ impl Plan {
         data: *mut u8,
         memory: Memory,
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.tensor_with(py, data, memory, false)
+    }
+
+    /// The same, read-only or not.
+    pub(super) fn tensor_with<'py>(
+        &self,
+        py: Python<'py>,
+        data: *mut u8,
+        memory: Memory,
+        read_only: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let parts = Parts {
             data,
             dtype: self.dtype,
             shape: self.shape(),
             strides: &self.strides[..self.ndim],
             n_items: self.n_items,
-            read_only: false,
+            read_only,
             owner: std::ptr::null_mut(),
             memory,
         };
@@ -99,7 +123,8 @@ impl Plan {
 
 /// Return a tensor of the given shape with whatever was in its memory.
 ///
-/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64.
+/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64. With ``shared`` other processes can
+/// attach to it through `Tensor.handle`, or by being sent the tensor; shared memory is zeroed and ``align`` at most 4096.
 #[pyfunction]
 #[pyo3(signature = (shape, dtype, *, align=64, shared=false, device="cpu"))]
 fn empty<'py>(
@@ -114,7 +139,8 @@ fn empty<'py>(
 
 /// Return a tensor of the given shape whose bytes are all zero.
 ///
-/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64.
+/// The memory is ours, row-major, and aligned to ``align`` bytes, at least 64. With ``shared`` other processes can
+/// attach to it through `Tensor.handle`, or by being sent the tensor; shared memory is zeroed and ``align`` at most 4096.
 #[pyfunction]
 #[pyo3(signature = (shape, dtype, *, align=64, shared=false, device="cpu"))]
 fn zeros<'py>(
@@ -143,7 +169,8 @@ fn make<'py>(
     }
     let plan = Plan::new(shape, dtype)?;
     if shared {
-        return Err(PyValueError::new_err("shared memory is not part of this build"));
+        check_align(align, PAGE).map_err(to_python)?;
+        return shared::make(py, &plan);
     }
     let block = Block::new(plan.n_bytes(), align, zeroed).map_err(to_python)?;
     plan.tensor(py, block.data(), Memory::Block(block))

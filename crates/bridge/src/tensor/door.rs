@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use overdrive_tensor::error::Error;
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyBufferError, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -24,8 +26,29 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         | Error::TooLarge
         | Error::BadAlignment { .. }
         | Error::Closed { .. } => PyValueError::new_err(text),
-        Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
+        Error::TooLong { .. } => PyValueError::new_err(text),
+        Error::OutOfMemory { .. } | Error::NoSharedSpace { .. } | Error::PoolFull { .. } => {
+            PyMemoryError::new_err(text)
+        }
+        Error::Handle { .. } => handle_error(text),
+        Error::Crowded { .. } => PyRuntimeError::new_err(text),
+        Error::TimedOut { .. } => PyTimeoutError::new_err(text),
+        Error::System { call, code } => {
+            let reason = std::io::Error::from_raw_os_error(code).to_string();
+            PyOSError::new_err((code, format!("{call}: {reason}")))
+        }
     }
+}
+
+/// The face's own error for handles that lead nowhere.
+fn handle_error(text: String) -> PyErr {
+    Python::attach(|py| {
+        let make = || py.import("overdrive.errors")?.getattr("HandleError")?.call1((text,));
+        match make() {
+            Ok(error) => PyErr::from_value(error),
+            Err(error) => error,
+        }
+    })
 }
 
 /// Runs the body of a C function that returns an object.

@@ -5,6 +5,8 @@
 #![expect(unsafe_code, reason = "calls the release functions of foreign producers")]
 
 use overdrive_tensor::block::Block;
+use overdrive_tensor::shm::ring::Message;
+use overdrive_tensor::shm::segment::Piece;
 use overdrive_tensor::{arrow, dlpack};
 use pyo3::ffi;
 
@@ -25,6 +27,10 @@ pub(super) enum Memory {
     Arrow(Box<ArrowArray>),
     /// A piece of an arena, which counts its views.
     Arena(arena::Lease),
+    /// A block of shared memory that this process holds.
+    Shared(Piece),
+    /// A message in its slot.
+    Slot(Message),
 }
 
 impl Drop for Memory {

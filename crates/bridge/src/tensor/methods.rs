@@ -45,7 +45,7 @@ pub(super) fn table() -> *mut ffi::PyMethodDef {
         entry(c"__array__", with_names(array), both, c"__array__($self, /, dtype=None, copy=None)\n--\n\nReturn a NumPy array, for element types that its other protocols do not know."),
         entry(c"__copy__", plain(copy_shallow), ffi::METH_NOARGS, c"__copy__($self, /)\n--\n\nReturn another view."),
         entry(c"__deepcopy__", plain(copy_deep), ffi::METH_O, c"__deepcopy__($self, memo, /)\n--\n\nReturn a copy in new memory."),
-        entry(c"__reduce__", plain(reduce), ffi::METH_NOARGS, c"__reduce__($self, /)\n--\n\nRefuse to be pickled, unless the memory is shared."),
+        entry(c"__reduce__", plain(reduce), ffi::METH_NOARGS, c"__reduce__($self, /)\n--\n\nPickle the handle of shared memory, with a lease of a minute. TypeError for private memory."),
         ffi::PyMethodDef::zeroed(),
     ]))
     .as_mut_ptr()
@@ -86,10 +86,7 @@ method!(to_arrow, |py, live| py.import("pyarrow")?.call_method1("array", (live.o
 method!(dlpack_device, |py, _live| Ok((overdrive_tensor::dlpack::CPU, 0).into_pyobject(py)?.into_any()));
 method!(copy_shallow, |_py, live| make::view(live.object(), Options::default()));
 method!(copy_deep, |py, live| make::duplicate(py, live.tensor(), live.tensor().read_only()));
-method!(reduce, |_py, _live| Err(PyTypeError::new_err(
-    "a tensor on private memory cannot be pickled without a copy; put it into shared memory (overdrive.share, \
-     overdrive.empty(..., shared=True)), or pickle t.numpy()"
-)));
+method!(reduce, |py, live| super::shared::reduce(py, live.object()));
 method!(to_torch, |py, live| {
     let tensor = live.tensor();
     if tensor.read_only() {

@@ -19,7 +19,10 @@ mod memory;
 mod methods;
 mod numpy;
 mod object;
+mod pool;
 mod raw;
+mod ring;
+mod shared;
 
 use pyo3::prelude::{Bound, PyModule, PyModuleMethods, PyResult};
 
@@ -29,5 +32,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     make::register(module)?;
     create::register(module)?;
     hooks::register(module)?;
-    module.add_class::<arena::Arena>()
+    module.add_class::<arena::Arena>()?;
+    shared::register(module)?;
+    module.add_class::<pool::Pool>()?;
+    module.add_class::<ring::Ring>()
 }

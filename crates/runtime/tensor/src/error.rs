@@ -29,6 +29,20 @@ pub enum Error {
     InUse { what: &'static str, views: usize },
     /// An arena, pool or ring was closed before.
     Closed { what: &'static str },
+    /// A handle of shared memory that leads nowhere, or is none.
+    Handle { reason: &'static str },
+    /// `/dev/shm` is full.
+    NoSharedSpace { bytes: u64, free: u64, total: u64 },
+    /// The pool has no gap of this size, or no entry left.
+    PoolFull { bytes: usize, reason: &'static str },
+    /// More processes or consumers than there are places for.
+    Crowded { what: &'static str, most: usize },
+    /// A message does not fit a slot.
+    TooLong { bytes: usize, slot: usize },
+    /// Time ran out.
+    TimedOut { what: &'static str },
+    /// A call to the system failed.
+    System { call: &'static str, code: i32 },
 }
 
 impl fmt::Display for Error {
@@ -55,6 +69,23 @@ impl fmt::Display for Error {
                 if *views == 1 { "it" } else { "them" },
             ),
             Error::Closed { what } => write!(f, "this {what} is closed"),
+            Error::Handle { reason } => f.write_str(reason),
+            Error::NoSharedSpace { bytes, free, total } => write!(
+                f,
+                "no room for {bytes} bytes of shared memory: /dev/shm has {free} of {total} bytes free; \
+                 make it larger (a container: --shm-size; a machine: mount -o remount,size=… /dev/shm)"
+            ),
+            Error::PoolFull { bytes, reason } => {
+                write!(f, "the pool cannot hold another {bytes} bytes: {reason}")
+            }
+            Error::Crowded { what, most } => write!(f, "{what} has its {most} participants already"),
+            Error::TooLong { bytes, slot } => {
+                write!(f, "{bytes} bytes do not fit a slot of {slot}; make the ring with a larger slot_bytes")
+            }
+            Error::TimedOut { what } => write!(f, "{what} took too long"),
+            Error::System { call, code } => {
+                write!(f, "{call} failed: {}", std::io::Error::from_raw_os_error(*code))
+            }
         }
     }
 }

@@ -14,3 +14,4 @@ pub mod dlpack;
 pub mod arrow;
 pub mod block;
 pub mod arena;
+pub mod shm;

@@ -12,6 +12,7 @@ use overdrive_tensor::shm::file::PAGE;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use super::door::to_python;
 use super::memory::Memory;
@@ -22,10 +23,13 @@ use super::{numpy, shared};
 pub(super) struct Plan {
     pub(super) dtype: DType,
     ndim: usize,
-    shape: [isize; MAX_NDIM],
-    strides: [isize; MAX_NDIM],
     n_items: usize,
+    /// Lengths, then strides, of up to `INLINE` axes; with more, all stand in `long`.
+    short: [isize; 2 * INLINE],
+    long: Vec<isize>,
 }
+
+const INLINE: usize = 8;
 
 impl Plan {
     /// Reads `shape` (an integer or a sequence of them) and `dtype`.
@@ -34,58 +38,74 @@ impl Plan {
     /// `TypeError`, `ValueError` for lengths that are negative, too many or too large together.
     pub(super) fn new(shape: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> PyResult<Plan> {
         let dtype = numpy::dtype_from_object(dtype)?;
-        let mut plan = Plan { dtype, ndim: 0, shape: [0; MAX_NDIM], strides: [0; MAX_NDIM], n_items: 0 };
-        // SAFETY: a live object.
-        if unsafe { ffi::PyIndex_Check(shape.as_ptr()) } != 0 {
-            plan.push(shape)?;
+        let mut short = [0; INLINE];
+        let mut long = Vec::new();
+        let mut ndim = 0;
+        let mut push = |length: &Bound<'_, PyAny>| {
+            if ndim == MAX_NDIM {
+                return Err(to_python(Error::TooManyAxes { ndim: MAX_NDIM + 1 }));
+            }
+            // SAFETY: a live object; what is no index, or does not fit, raises.
+            let value = unsafe { ffi::PyNumber_AsSsize_t(length.as_ptr(), ffi::PyExc_ValueError) };
+            if value == -1
+                && let Some(error) = PyErr::take(length.py())
+            {
+                return Err(error);
+            }
+            if ndim < INLINE {
+                short[ndim] = value;
+            } else {
+                if ndim == INLINE {
+                    long.extend_from_slice(&short);
+                }
+                long.push(value);
+            }
+            ndim += 1;
+            Ok(())
+        };
+        if let Ok(lengths) = shape.cast_exact::<PyTuple>() {
+            for length in lengths.iter_borrowed() {
+                push(&length)?;
+            }
+        } else if is_index(shape) {
+            push(shape)?;
         } else {
             let lengths = shape.try_iter().map_err(|_| {
                 PyTypeError::new_err(format!("shape is an int or a sequence of ints, not {shape}"))
             })?;
             for length in lengths {
-                plan.push(&length?)?;
+                push(&length?)?;
             }
         }
-        plan.n_items = layout::count(plan.shape(), dtype.size()).map_err(to_python)?;
-        layout::row_major(&plan.shape[..plan.ndim], dtype.size(), &mut plan.strides[..plan.ndim]);
-        Ok(plan)
+        Plan::of(if ndim <= INLINE { &short[..ndim] } else { &long }, dtype)
     }
 
-    /// For a shape that was checked when a tensor or handle was made of it.
+    /// For lengths in an array.
     ///
     /// # Errors
-    /// `ValueError` if it does not fit after all.
+    /// `ValueError` for lengths that are negative, too many or too large together.
     pub(super) fn of(shape: &[isize], dtype: DType) -> PyResult<Plan> {
         let n_items = layout::count(shape, dtype.size()).map_err(to_python)?;
-        let mut plan =
-            Plan { dtype, ndim: shape.len(), shape: [0; MAX_NDIM], strides: [0; MAX_NDIM], n_items };
-        plan.shape[..shape.len()].copy_from_slice(shape);
-        layout::row_major(shape, dtype.size(), &mut plan.strides[..shape.len()]);
+        let ndim = shape.len();
+        let mut plan = Plan { dtype, ndim, n_items, short: [0; 2 * INLINE], long: Vec::new() };
+        let dims = if ndim <= INLINE {
+            &mut plan.short[..2 * ndim]
+        } else {
+            plan.long = vec![0; 2 * ndim];
+            &mut plan.long[..]
+        };
+        let (lengths, strides) = dims.split_at_mut(ndim);
+        lengths.copy_from_slice(shape);
+        layout::row_major(shape, dtype.size(), strides);
         Ok(plan)
     }
 
-    pub(super) fn shape(&self) -> &[isize] {
-        &self.shape[..self.ndim]
+    fn dims(&self) -> &[isize] {
+        if self.ndim <= INLINE { &self.short[..2 * self.ndim] } else { &self.long }
     }
 
     pub(super) fn n_bytes(&self) -> usize {
         self.n_items * self.dtype.size()
-    }
-
-    fn push(&mut self, length: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.ndim == MAX_NDIM {
-            return Err(to_python(Error::TooManyAxes { ndim: MAX_NDIM + 1 }));
-        }
-        // SAFETY: a live object; what is no index, or does not fit, raises.
-        let value = unsafe { ffi::PyNumber_AsSsize_t(length.as_ptr(), ffi::PyExc_ValueError) };
-        if value == -1
-            && let Some(error) = PyErr::take(length.py())
-        {
-            return Err(error);
-        }
-        self.shape[self.ndim] = value;
-        self.ndim += 1;
-        Ok(())
     }
 
     /// The tensor, on memory with room for `n_bytes()`.
@@ -106,11 +126,12 @@ impl Plan {
         memory: Memory,
         read_only: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (shape, strides) = self.dims().split_at(self.ndim);
         let parts = Parts {
             data,
             dtype: self.dtype,
-            shape: self.shape(),
-            strides: &self.strides[..self.ndim],
+            shape,
+            strides,
             n_items: self.n_items,
             read_only,
             owner: std::ptr::null_mut(),
@@ -119,6 +140,11 @@ impl Plan {
         // SAFETY: a new reference.
         Ok(unsafe { Bound::from_owned_ptr(py, object::new(py, parts)?) })
     }
+}
+
+fn is_index(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object.
+    unsafe { ffi::PyIndex_Check(object.as_ptr()) != 0 }
 }
 
 /// Return a tensor of the given shape with whatever was in its memory.

@@ -19,6 +19,7 @@ use super::door::to_python;
 use super::make::Options;
 use super::memory::Memory;
 use super::object::{self, Parts, TensorObject};
+use crate::mechanics::gil_cell::GilCell;
 
 /// `PyArrayObject_fields`, as far as it is read.
 #[repr(C)]
@@ -384,10 +385,22 @@ fn make_descr(py: Python<'_>, api: &Api, kind: Kind) -> PyResult<*mut ffi::PyObj
 /// # Errors
 /// `TypeError`.
 pub(super) fn dtype_from_object(given: &Bound<'_, PyAny>) -> PyResult<DType> {
-    if let Ok(text) = given.extract::<&str>() {
-        return DType::from_name(text).map_err(to_python);
-    }
+    /// The name that was read last, usually by the same line of a program, and kept so that its address stays its own.
+    static LAST: GilCell<Option<(Py<PyAny>, DType)>> = GilCell::new(None);
     let py = given.py();
+    // SAFETY: the GIL is held, and an address is compared.
+    let known = unsafe {
+        LAST.with(|last| last.as_ref().filter(|last| last.0.as_ptr() == given.as_ptr()).map(|last| last.1))
+    };
+    if let Some(dtype) = known {
+        return Ok(dtype);
+    }
+    if let Ok(text) = given.extract::<&str>() {
+        let dtype = DType::from_name(text).map_err(to_python)?;
+        // SAFETY: as above; the name before is dropped outside.
+        drop(unsafe { LAST.with(|last| last.replace((given.clone().unbind(), dtype))) });
+        return Ok(dtype);
+    }
     let builtins = [
         (py.get_type::<pyo3::types::PyFloat>(), Kind::F64),
         (py.get_type::<pyo3::types::PyInt>(), Kind::I64),

@@ -48,7 +48,11 @@ fn what_was_released_is_not_held_again() {
     assert!(segment.hold(1, 1, 64, 0).is_err());
     assert!(segment.hold(0, 1, 65, 0).is_err());
     drop(piece);
-    assert!(segment.hold(0, 1, 64, 0).is_err());
+    let pool = pool::create(4096, 4).unwrap();
+    let piece = pool::allocate(&pool, 64).unwrap();
+    let (block, generation) = (piece.block, piece.generation);
+    drop(piece);
+    assert!(pool.hold(block, generation, 64, 0).is_err());
 }
 
 #[test]

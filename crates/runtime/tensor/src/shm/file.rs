@@ -283,23 +283,24 @@ pub fn leave_place(fd: i32, place: usize) {
     let _ = lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, PARTICIPANT_LOCKS + place as i64, 1);
 }
 
+/// Gives up what `take_all_places` took.
+pub fn leave_all_places(fd: i32) {
+    let _ = lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, PARTICIPANT_LOCKS, PARTICIPANTS as i64);
+}
+
 /// Whether a participant other than this opening of the file holds a place. When in doubt it does.
 pub fn is_taken(fd: i32, place: usize) -> bool {
     lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, PARTICIPANT_LOCKS + place as i64, 1)
         .map_or(true, |seen| i32::from(seen.l_type) != libc::F_UNLCK)
 }
 
-/// Whether there is any participant beside this opening of the file. When in doubt there is.
-pub fn has_others(fd: i32) -> bool {
-    lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, PARTICIPANT_LOCKS, PARTICIPANTS as i64)
-        .map_or(true, |seen| i32::from(seen.l_type) != libc::F_UNLCK)
+/// Takes every place at once, which only succeeds while nobody has one. They are given up with the file.
+pub fn take_all_places(fd: i32) -> bool {
+    lock(fd, libc::F_OFD_SETLK, libc::F_WRLCK, PARTICIPANT_LOCKS, PARTICIPANTS as i64).is_ok()
 }
 
 /// How many participants there are beside this opening of the file.
 pub fn count_others(fd: i32) -> usize {
-    if !has_others(fd) {
-        return 0;
-    }
     (0..PARTICIPANTS).filter(|&place| is_taken(fd, place)).count()
 }
 

@@ -12,7 +12,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::file;
-use super::segment::{Segment, State, state};
+use super::segment::{Segment, State, claim, state};
 
 /// A place for the child: the segment's address, the opening of its file, the number of the place.
 struct ForChild {
@@ -61,14 +61,14 @@ unsafe extern "C" fn before() {
 
 fn place_for_child(segment: &Segment, state: &State) -> Option<ForChild> {
     let opening = file::reopen(segment.fd).ok()?;
-    let _change = file::change(segment.fd).ok()?;
     let address = (&raw const *segment).addr();
     let fd = opening.into_raw_fd();
-    let Ok(place) = segment.claim_by(fd) else {
+    let Ok(place) = claim(fd) else {
         // SAFETY: opened above.
         unsafe { libc::close(fd) };
         return None;
     };
+    segment.wipe(place);
     for (_, block) in state.counts.keys().filter(|key| key.0 == address) {
         segment.mark_for(*block as usize, place);
     }

@@ -101,11 +101,12 @@ fn running(header: &Header) -> impl Iterator<Item = usize> + '_ {
 pub fn collect(id: &[u8; 16]) -> Result<bool, Error> {
     let Some(fd) = file::open(id)? else { return Ok(false) };
     let raw = fd.as_raw_fd();
-    // Threads of this process that open or leave it hold this lock.
-    let _state = state();
-    let _change = file::change(raw)?;
+    // While we have every place nobody can take part; they go with the file.
+    if !file::take_all_places(raw) {
+        return Ok(false);
+    }
     let (bytes, named) = file::status(raw)?;
-    if !named || file::has_others(raw) {
+    if !named {
         return Ok(false);
     }
     // A file that another version wrote is left to that version.

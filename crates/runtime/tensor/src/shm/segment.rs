@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use super::file::{self, PAGE, PARTICIPANTS};
 use super::layout::{Block, FORMAT, Header, MAGIC, SINGLE};
@@ -168,7 +169,7 @@ impl Segment {
             (*header).data = data as u64;
         }
         let segment = Segment::new(id, fd.into_raw_fd(), base, total, false);
-        segment.claim()?;
+        segment.place.store(claim(segment.fd)?, SeqCst);
         if kind == SINGLE {
             let block = &segment.blocks()[0];
             block.bytes.store(data_bytes as u64, SeqCst);
@@ -193,8 +194,8 @@ impl Segment {
         let fd = file::open(&id)?.ok_or_else(|| gone.clone())?;
         let raw = fd.as_raw_fd();
         let foreign = Error::Handle { reason: "the file of this handle is no shared memory of this version" };
-        // Whoever leaves last removes the name under this lock, so that a name that is there now stays.
-        let change = file::change(raw)?;
+        // Who leaves last removes the name while it has every place, so a name that is there once we have one stays.
+        let place = claim(raw)?;
         let (size, named) = file::status(raw)?;
         if !named {
             return Err(gone);
@@ -223,10 +224,8 @@ impl Segment {
         }
         let data = header.data as usize;
         let segment = Segment::new(id, fd.into_raw_fd(), base, bytes, read_only);
-        let claimed = segment.claim();
-        // Before the segment, which closes the file, can be dropped.
-        drop(change);
-        claimed?;
+        segment.place.store(place, SeqCst);
+        segment.wipe(place);
         if read_only && data < bytes {
             // SAFETY: the data, whole pages, to which this mapping has not written.
             unsafe { file::protect(base.add(data), bytes - data)? };
@@ -251,13 +250,18 @@ impl Segment {
             Error::Handle { reason: "this tensor's shared memory was released: nobody holds it any more" };
         let key = (Arc::as_ptr(self).addr(), block);
         let here = state.counts.get(&key).copied().unwrap_or(0);
-        let change = if here == 0 || lease != 0 { Some(file::change(self.fd)?) } else { None };
+        // One tensor's block is never given to another, so its marks need no agreement.
+        let alone = self.header().kind == SINGLE;
+        let change = if lease != 0 || (here == 0 && !alone) { Some(file::change(self.fd)?) } else { None };
         let entry = self.blocks().get(block as usize).ok_or_else(|| gone.clone())?;
         let in_flight = (lease != 0)
             .then(|| self.header().leases.iter().find(|entry| entry.token.load(SeqCst) == lease))
             .flatten()
             .filter(|entry| entry.block.load(SeqCst) == u64::from(block));
-        let held = here > 0 || in_flight.is_some() || entry.holders.iter().any(|word| word.load(SeqCst) != 0);
+        let held = alone
+            || here > 0
+            || in_flight.is_some()
+            || entry.holders.iter().any(|word| word.load(SeqCst) != 0);
         if !held || entry.state.load(SeqCst) != u64::from(generation) << 1 | 1 {
             return Err(gone);
         }
@@ -329,27 +333,6 @@ impl Segment {
             }
         }
         segment
-    }
-
-    /// Takes a place, and wipes off what a killed predecessor left there.
-    fn claim(&self) -> Result<(), Error> {
-        let place = self.claim_by(self.fd)?;
-        self.place.store(place, SeqCst);
-        Ok(())
-    }
-
-    /// Takes a place for an opening of this segment's file.
-    pub(super) fn claim_by(&self, fd: i32) -> Result<usize, Error> {
-        // Anywhere, so that two rarely try the same.
-        let first = file::now() as usize / 64;
-        for i in 0..PARTICIPANTS {
-            let place = (first + i) % PARTICIPANTS;
-            if file::take_place(fd, place)? {
-                self.wipe(place);
-                return Ok(place);
-            }
-        }
-        Err(Error::Crowded { what: "this shared memory", most: PARTICIPANTS })
     }
 
     /// Takes a participant's marks off all blocks.
@@ -446,22 +429,39 @@ impl Segment {
         if self.left.swap(true, SeqCst) || self.pinned.load(SeqCst) {
             return;
         }
-        // Another process that is stopped in the middle of a change keeps us from looking; then `gc` will.
-        let Ok(_change) = file::change(self.fd) else { return };
         let place = self.place.load(SeqCst);
         if place < PARTICIPANTS {
             self.wipe(place);
         }
-        if !file::has_others(self.fd) {
+        // Own place first: of two who leave at once, the later to try finds nobody.
+        file::leave_place(self.fd, place);
+        if file::take_all_places(self.fd) {
             match self.last_lease() {
                 None => {
                     file::unlink(&self.id);
                 }
                 Some(deadline) => state.orphans.push((self.id, deadline)),
             }
+            file::leave_all_places(self.fd);
         }
-        file::leave_place(self.fd, place);
     }
+}
+
+/// Takes a place for an opening of a segment's file; wipe it before using it.
+pub(super) fn claim(fd: i32) -> Result<usize, Error> {
+    // Anywhere, so that two rarely try the same.
+    let first = file::now() as usize / 64;
+    // Who leaves has every place for a moment.
+    for patience in 0..20 {
+        for i in 0..PARTICIPANTS {
+            let place = (first + i) % PARTICIPANTS;
+            if file::take_place(fd, place)? {
+                return Ok(place);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(50 << (patience / 4)));
+    }
+    Err(Error::Crowded { what: "this shared memory", most: PARTICIPANTS })
 }
 
 impl Drop for Segment {

@@ -286,7 +286,7 @@ def test_other_threads_run_while_one_waits():
 
 
 def test_async_iteration():
-    ring = shm.Ring(4, 64, "work")
+    ring = shm.Ring(32, 64, "work")  # a send that blocked would block the loop
 
     async def consume():
         return [t[0] async for t in ring]

@@ -36,7 +36,7 @@ a = np.arange(1000.0)
 read_only = np.arange(3.0)
 read_only.flags.writeable = False
 t = tensor(a)
-shared = overdrive.zeros(1000, "float64", shared=True)
+shared = None  # while the tests of this file run
 arrow = pa.array(a)
 interface = type("Interface", (), {"__array_interface__": a.__array_interface__, "keep": a})()
 
@@ -180,6 +180,14 @@ ROWS = [
         ],
     ),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_tensor():
+    global shared
+    shared = overdrive.zeros(1000, "float64", shared=True)
+    yield
+    shared = None
 
 
 class Once(DLPack):

@@ -5,6 +5,8 @@
 //! so its death is the moment to be told about.
 #![expect(unsafe_code, reason = "runs inside a destructor, on borrowed C pointers")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -24,10 +26,17 @@ fn waiting(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(value.cast_into::<PyDict>()?)
 }
 
+/// The end of the process knows of us. Children of fork inherit both.
+static AT_END: AtomicBool = AtomicBool::new(false);
+
 /// Registers a callable.
 pub(super) fn add(tensor: &Bound<'_, PyAny>, callback: Py<PyAny>, arguments: Py<PyTuple>) -> PyResult<()> {
     let py = tensor.py();
     let hook = Py::new(py, Hook { callback, arguments })?;
+    if !AT_END.swap(true, Ordering::Relaxed) {
+        let run = py.import("overdrive._core")?.getattr("_run_waiting_hooks")?;
+        py.import("atexit")?.call_method1("register", (run,))?;
+    }
     waiting(py)?.set_item(hook.as_ptr().addr(), &hook)?;
     let this = tensor.as_ptr().cast::<TensorObject>();
     // SAFETY: callers pass a tensor, which owns the list. The collector need not see it: a waiting hook is immortal.
@@ -83,7 +92,5 @@ fn _run_waiting_hooks(py: Python<'_>) -> PyResult<()> {
 
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_waiting_hooks", PyDict::new(module.py()))?;
-    let function = wrap_pyfunction!(_run_waiting_hooks, module)?;
-    module.py().import("atexit")?.call_method1("register", (&function,))?;
-    module.add_function(function)
+    module.add_function(wrap_pyfunction!(_run_waiting_hooks, module)?)
 }

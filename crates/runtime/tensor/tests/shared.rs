@@ -1,6 +1,7 @@
 //! Shared memory within one process: participants that open a segment for themselves stand for other processes.
 
 #![expect(unsafe_code, reason = "reads and writes messages in shared memory")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure that a test reports, in its helpers too")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -213,7 +213,7 @@ impl Segment {
             && kinds.contains(&header.kind)
             && header.total == size
             && header.table as usize == size_of::<Header>()
-            && header.data as usize % PAGE == 0
+            && (header.data as usize).is_multiple_of(PAGE)
             && header.data <= size
             && header.n_blocks <= size / size_of::<Block>() as u64
             && header.table + header.n_blocks * size_of::<Block>() as u64 <= header.data;

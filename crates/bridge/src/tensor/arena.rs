@@ -74,7 +74,6 @@ impl Arena {
     #[pyo3(signature = (size=0))]
     fn new(size: usize) -> PyResult<Arena> {
         let made = arena::Arena::new(size).map_err(to_python)?;
-        #[expect(clippy::arc_with_non_send_sync, reason = "counted by several threads, used under the GIL")]
         let shared = Arc::new(GilCell::new(made));
         Ok(Arena { shared, thread: thread::current().id() })
     }

@@ -11,15 +11,20 @@
 45
 
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
-what was compiled and why the rest was not. Results are CPython's. The environment variable ``OVERDRIVE=0``
-turns everything into a no-op; so does an interpreter for which there is no extension (``info`` says why).
+what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
+copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
+Results are CPython's. The environment variable ``OVERDRIVE=0`` switches compiling off; so does an
+interpreter for which there is no extension, where there are no tensors either (``info`` says why).
 """
 
 from __future__ import annotations
 
 from overdrive import _loaded
 from overdrive._loaded import core as _core
-from overdrive.errors import Error, NotCompiledError
+from overdrive.errors import Error, HandleError, NotCompiledError
+
+if _core is not None:
+    from overdrive._core import Arena, Tensor, attach, empty, share, tensor, zeros
 
 # Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
 TYPE_CHECKING = False
@@ -27,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, overload
 
+    from overdrive import shm
     from overdrive.explanation import Explanation
+    from overdrive.handles import Handle
     from overdrive.policy import Policy
     from overdrive.report import Report
     from overdrive.session import Session
@@ -35,20 +42,30 @@ if TYPE_CHECKING:
     _F = TypeVar("_F", bound=Callable[..., Any])
 
 __all__ = [
+    "Arena",
     "Error",
     "Explanation",
+    "Handle",
+    "HandleError",
     "NotCompiledError",
     "Policy",
     "Report",
     "Session",
+    "Tensor",
     "__version__",
+    "attach",
     "demote",
+    "empty",
     "explain",
     "info",
     "jit",
     "promote",
+    "share",
+    "shm",
     "start",
     "stop",
+    "tensor",
+    "zeros",
 ]
 
 _OFF = _loaded.reason()
@@ -186,7 +203,13 @@ def info() -> dict[str, Any]:
     return information.collect()
 
 
-_LAZY = {"Policy": "policy", "Report": "report", "Session": "session", "Explanation": "explanation"}
+_LAZY = {
+    "Policy": "policy",
+    "Report": "report",
+    "Session": "session",
+    "Explanation": "explanation",
+    "Handle": "handles",
+}
 
 
 def _version() -> str:
@@ -206,6 +229,20 @@ __version__ = _version()
 
 def __getattr__(name: str) -> Any:
     """Import on first use: a program that only calls a jitted function pays for none of these."""
+    if _core is None and name in (
+        "Arena",
+        "Handle",
+        "Tensor",
+        "attach",
+        "empty",
+        "share",
+        "shm",
+        "tensor",
+        "zeros",
+    ):
+        raise AttributeError(f"{__name__}.{name} needs the extension: {_OFF}")
+    if name == "shm":
+        return __import__(f"{__name__}.shm", fromlist=["shm"])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(__import__(f"{__name__}.{_LAZY[name]}", fromlist=[name]), name)

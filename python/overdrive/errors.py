@@ -21,3 +21,7 @@ class NotCompiledError(Error):
 
     def __reduce__(self) -> tuple[type[NotCompiledError], tuple[str, list[str]]]:
         return NotCompiledError, (self.name, self.reasons)
+
+
+class HandleError(Error):
+    """A handle of shared memory that leads nowhere: of another machine or container, cut, or released."""

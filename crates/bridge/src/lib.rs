@@ -8,6 +8,7 @@ pub mod objects;
 pub mod promote;
 pub mod program;
 pub mod engine;
+mod tensor;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -22,5 +23,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     objects::register(module)?;
     program::register(module)?;
     engine::register(module)?;
+    tensor::register(module)?;
     Ok(())
 }

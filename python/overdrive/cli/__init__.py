@@ -14,6 +14,7 @@ usage: overdrive <command> …
   run       run a program, find its hot functions and compile them while it runs
   explain   say for each line of a function whether it is compiled, and why not
   info      versions, processor, and which parts work on this interpreter
+  shm       list shared memory, remove what killed processes left
 
 overdrive <command> --help says more; overdrive --version prints the version.
 """
@@ -26,10 +27,10 @@ def main() -> None:
         from overdrive.cli import run
 
         run.main(rest)
-    elif command in ("explain", "info"):
-        from overdrive.cli import explain, info
+    elif command in ("explain", "info", "shm"):
+        from overdrive.cli import explain, info, shm
 
-        sys.exit({"explain": explain, "info": info}[command].main(rest))
+        sys.exit({"explain": explain, "info": info, "shm": shm}[command].main(rest))
     elif command in ("-h", "--help", "help"):
         sys.stdout.write(USAGE)
     elif command in ("-V", "--version"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overdrive import _core
+from overdrive._core import _leased_handle, attach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class Handle(str):
         return self
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return _received, (_core._leased_handle(self._tensor),)
+        return _received, (_leased_handle(self._tensor),)
 
 
 def _received(text: str) -> Handle:
-    return _core.attach(text).handle
+    return attach(text).handle

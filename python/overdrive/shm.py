@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from overdrive import _core
-from overdrive._core import Pool
+from overdrive._core import Pool, _shm_gc, _shm_list, _shm_unlink
+from overdrive._core import Ring as _Ring
 from overdrive.handles import Handle
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ _list = list
 
 def list() -> _list[dict[str, Any]]:  # the name of the command
     """Return a row for each segment on this machine: name, kind, bytes, participants, tensors in flight."""
-    return _core._shm_list()
+    return _shm_list()
 
 
 def gc() -> _list[str]:
@@ -35,7 +35,7 @@ def gc() -> _list[str]:
     Marks of killed processes are taken off the others. Memory with a participant that is alive, or a
     pickle in flight, is never removed.
     """
-    return _core._shm_gc()
+    return _shm_gc()
 
 
 def unlink(handle: str, /) -> None:
@@ -44,10 +44,10 @@ def unlink(handle: str, /) -> None:
     Nothing needs this: memory goes when its last holder does. HandleError when it has gone already. For
     a tensor of a pool the segment is the pool.
     """
-    _core._shm_unlink(handle)
+    _shm_unlink(handle)
 
 
-class Ring(_core.Ring):
+class Ring(_Ring):
     """Messages between processes: a ring of ``slots`` slots of ``slot_bytes`` bytes each.
 
     In mode ``"broadcast"`` each consumer gets every message sent after it joined (the first also those

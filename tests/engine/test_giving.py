@@ -220,7 +220,9 @@ def test_many_arguments():
     names = ", ".join(f"a{i}" for i in range(n))
     things = ", ".join(f"Thing('{i}')" for i in range(n))
     space = {"Thing": Thing}
-    exec(f"def take({names}):\n    del a7\n    return a299.name\ndef f():\n    return take({things})\n", space)
+    exec(
+        f"def take({names}):\n    del a7\n    return a299.name\ndef f():\n    return take({things})\n", space
+    )
     want = events(space["f"])
     jitted = overdrive.jit(space["f"])
     for _ in range(3):
@@ -328,7 +330,9 @@ def profiled():
     sys.setprofile(None)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11 tells a profiler of each frame's return (docs/support.md)")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="3.11 tells a profiler of each frame's return (docs/support.md)"
+)
 def test_a_profiler_that_starts_inside_sees_no_trampoline():
     want = events(profiled)
     jitted = overdrive.jit(profiled)

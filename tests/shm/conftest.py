@@ -8,6 +8,8 @@ import textwrap
 import pytest
 from overdrive import shm
 
+from tests.shared_memory import alone
+
 
 def names():
     return {row["name"] for row in shm.list()}
@@ -15,13 +17,14 @@ def names():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    before = names()
-    yield
-    gc.collect()
-    left = names() - before
-    if left:
-        shm.gc()
-    assert not left
+    with alone():
+        before = names()
+        yield
+        gc.collect()
+        left = names() - before
+        if left:
+            shm.gc()
+        assert not left
 
 
 @pytest.fixture

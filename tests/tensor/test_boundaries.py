@@ -16,6 +16,8 @@ import overdrive
 import pytest
 from overdrive import HandleError, share, tensor
 
+from tests.shared_memory import alone
+
 pa = pytest.importorskip("pyarrow")
 
 PAGE = Path(__file__).parents[2] / "docs/boundaries.md"
@@ -185,9 +187,10 @@ ROWS = [
 @pytest.fixture(scope="module", autouse=True)
 def shared_tensor():
     global shared
-    shared = overdrive.zeros(1000, "float64", shared=True)
-    yield
-    shared = None
+    with alone():
+        shared = overdrive.zeros(1000, "float64", shared=True)
+        yield
+        shared = None
 
 
 class Once(DLPack):

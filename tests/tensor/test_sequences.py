@@ -4,6 +4,7 @@ A model keeps what each block of memory must hold. After every step each live vi
 given back at the step in which its last view goes, neither before nor after. `SEQUENCES=100000` runs as many.
 """
 
+import contextlib
 import gc
 import os
 import sys
@@ -21,6 +22,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
+from tests.shared_memory import alone
 
 torch = None
 if "torch" in sys.modules or os.environ.get("WITH_TORCH"):
@@ -59,6 +62,8 @@ class Sequences(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        self.turn = contextlib.ExitStack()
+        self.turn.enter_context(alone())
         self.blocks, self.live, self.arenas = [], [], [overdrive.Arena() for _ in range(2)]
 
     def add(self, block, thing, expected, writable=True):
@@ -172,6 +177,8 @@ class Sequences(RuleBasedStateMachine):
         self.live.clear()
         self.memory_goes_with_its_last_view()
         self.arenas[0].close()
+        self.blocks.clear()
+        self.turn.close()
 
 
 class Capsule:

@@ -13,6 +13,7 @@
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
 what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
 copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
+``kernel`` loads kernels from shared libraries.
 Results are CPython's. The environment variable ``OVERDRIVE=0`` switches compiling off; so does an
 interpreter for which there is no extension, where there are no tensors either (``info`` says why).
 """
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, overload
 
-    from overdrive import shm
+    from overdrive import kernel, shm
     from overdrive.explanation import Explanation
     from overdrive.handles import Handle
     from overdrive.policy import Policy
@@ -59,6 +60,7 @@ __all__ = [
     "explain",
     "info",
     "jit",
+    "kernel",
     "promote",
     "share",
     "shm",
@@ -235,14 +237,15 @@ def __getattr__(name: str) -> Any:
         "Tensor",
         "attach",
         "empty",
+        "kernel",
         "share",
         "shm",
         "tensor",
         "zeros",
     ):
         raise AttributeError(f"{__name__}.{name} needs the extension: {_OFF}")
-    if name == "shm":
-        return __import__(f"{__name__}.shm", fromlist=["shm"])
+    if name in ("kernel", "shm"):
+        return __import__(f"{__name__}.{name}", fromlist=[name])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(__import__(f"{__name__}.{_LAZY[name]}", fromlist=[name]), name)

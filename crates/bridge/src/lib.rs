@@ -8,6 +8,7 @@ pub mod objects;
 pub mod promote;
 pub mod program;
 pub mod engine;
+mod kernels;
 mod tensor;
 
 #[pymodule]
@@ -24,5 +25,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     program::register(module)?;
     engine::register(module)?;
     tensor::register(module)?;
+    kernels::register(module)?;
     Ok(())
 }

@@ -12,6 +12,7 @@ mod buffer;
 mod create;
 mod dlpack;
 mod door;
+mod held;
 mod hooks;
 mod index;
 mod make;
@@ -24,6 +25,8 @@ mod raw;
 mod ring;
 mod shared;
 
+pub(crate) use door::to_python;
+pub(crate) use held::Held;
 use pyo3::prelude::{Bound, PyModule, PyModuleMethods, PyResult};
 
 /// Adds the type and the functions to `overdrive._core`.

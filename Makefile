@@ -4,12 +4,13 @@ PY ?= 3.11
 START ?= 0
 COUNT ?= 2000
 
-.PHONY: run dev test test-rust test-python fuzz check bless bench wheel test-wheel clean help
+.PHONY: run dev test test-rust test-python test-interop fuzz check bless bench wheel test-wheel clean help
 
 help:
 	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
-	@echo "make test     Rust tests, then the Python suite on CPython 3.11, 3.12 and 3.13; a suite that passed is not"
-	@echo "              run again while nothing changed (AGAIN=1 make test runs all)"
+	@echo "make test     Rust tests, the Python suite on CPython 3.11, 3.12 and 3.13, and the tests beside PyTorch and JAX"
+	@echo "              (5 GB, installed once into the cache); a suite that passed is not run again while nothing changed"
+	@echo "              (AGAIN=1 make test runs all)"
 	@echo "make fuzz     2000 generated programs on one CPython, as exits come and with exits forced, compared with"
 	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
@@ -30,7 +31,7 @@ dev:
 	@scripts/venv $(PY)
 	@scripts/build_ext $(PY) --dev
 
-test: test-rust test-python
+test: test-rust test-python test-interop
 
 test-rust:
 	@scripts/setup
@@ -39,6 +40,10 @@ test-rust:
 test-python:
 	@scripts/setup
 	@scripts/test_python
+
+test-interop:
+	@scripts/setup
+	@scripts/test_interop
 
 fuzz:
 	@scripts/setup

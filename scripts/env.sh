@@ -87,3 +87,25 @@ passed_before() { # stamp key suite
 remember_pass() { # stamp key key how
     if [ -n "$2" ] && [ "$2" = "$3" ]; then printf '%s\n%s (%s)\n' "$2" "$(date '+%Y-%m-%d %H:%M')" "$4" >"$1"; fi
 }
+
+# For pytest. An idle core takes tests from the longest queue: they last from 1 ms to half a minute.
+# shellcheck disable=SC2034
+ALL_CORES="-n auto --dist worksteal"
+
+# What a run of the Python suite depends on.
+suite_key() { # X.Y interpreter
+    {
+        surroundings
+        readlink -f "$2"
+        "$2" -VV
+        ls "$("$2" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" # packages with their versions
+        cc --version 2>&1 || true # where there is none, tests that compile C are skipped
+        sha256sum python/overdrive/_core.cpython-"${1/./}"-*.so
+        "$2" scripts/fingerprint.py # last: without git it fails, and there is no key
+    } | sha256sum
+}
+
+# "1940 passed in 301.15s", from pytest's last line.
+how_it_went() { # log
+    tail -n 1 "$1" | sed -E 's/\x1b\[[0-9;]*m//g; s/^=+ //; s/ =+$//; s/ \([0-9:]+\)$//'
+}

@@ -38,6 +38,7 @@ def run(*command):
 
 
 assert overdrive.info()["overdrive"] == overdrive.__version__
+assert (Path(overdrive.kernel.get_include()) / "overdrive.h").exists()
 for n in (0, 1000, 200_000):  # the last leaves 64 bits on the way
     assert power_sum(n) == plain_power_sum(n), n
 assert "define" in overdrive.explain(power_sum).emit("llvm"), "LLVM is not in the wheel"

@@ -241,10 +241,11 @@ def __getattr__(name: str) -> Any:
         "share",
         "shm",
         "tensor",
+        "torch",
         "zeros",
     ):
         raise AttributeError(f"{__name__}.{name} needs the extension: {_OFF}")
-    if name in ("kernel", "shm"):
+    if name in ("kernel", "shm", "torch"):
         return __import__(f"{__name__}.{name}", fromlist=[name])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@
 use overdrive_abi as abi;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyFloat, PyInt, PyString, PyTuple};
 
 use super::arguments::{Described, Planned, Values};
 use super::context::CallContext;
@@ -159,6 +159,27 @@ impl Kernel {
             }
         }
         Ok(dict)
+    }
+
+    /// The Python type of each parameter's value.
+    #[getter]
+    fn parameter_types<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for spec in &self.parameters {
+            let ty = match spec.raw.kind {
+                abi::INT64 => py.get_type::<PyInt>(),
+                abi::FLOAT64 => py.get_type::<PyFloat>(),
+                _ => py.get_type::<PyString>(),
+            };
+            dict.set_item(&spec.name, ty)?;
+        }
+        Ok(dict)
+    }
+
+    /// Whether it takes tensors without gaps only.
+    #[getter]
+    fn is_dense(&self) -> bool {
+        self.is_dense
     }
 
     #[getter]

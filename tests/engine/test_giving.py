@@ -1,5 +1,7 @@
 """Calls out of compiled code move their arguments into the callee's frame, as CPython's own calls do."""
 
+import contextvars
+import functools
 import gc
 import sys
 import traceback
@@ -340,3 +342,95 @@ def test_a_profiler_that_starts_inside_sees_no_trampoline():
         got = events(jitted)
         assert not any("<" in entry[1] for entry in got if isinstance(entry, tuple)), got
         assert got[:1] == want[:1]
+
+
+@overdrive.jit
+def jitted_drops(x, y=None, *rest, z=None):
+    LOG.append("called")
+    x = y = z = None
+    rest = ()
+    LOG.append(f"dropped {x} {y} {z} {rest}")
+    return len(LOG)
+
+
+class Owner:
+    method = jitted_drops
+
+    @overdrive.jit
+    def drop_self(self, x=None):
+        del self
+        LOG.append("behind del self")
+
+
+def python_calls(drops, owner):
+    drops(Thing("a"))
+    drops(Thing("a"), Thing("b"), Thing("c"), z=Thing("z"))
+    drops(x=Thing("a"), z=Thing("z"))
+    owner().method(Thing("a"))
+    owner().method(Thing("a"), z=Thing("z"))
+    owner().drop_self()
+    owner().drop_self(Thing("a"))
+    bound = owner().drop_self
+    bound(Thing("a"))
+    del bound
+    keep = Thing("kept")
+    drops(keep, keep)
+    LOG.append("behind kept")
+    return [drops(Thing(name)) for name in "pq"]
+
+
+def other_code_calls(drops, owner):
+    functools.partial(drops, Thing("a"))(Thing("b"))
+    functools.partial(drops)(Thing("b"))
+    contextvars.Context().run(drops, Thing("a"), Thing("b"))
+    list(map(drops, [Thing("a")], [Thing("b")]))
+    drops(*[Thing("a"), Thing("b")])
+    drops(functools.partial(drops, Thing("c"))(Thing("d")), Thing("e"))
+    sorted([Thing("a")], key=drops)
+    return functools.reduce(drops, [Thing("a"), Thing("b"), Thing("c")])
+
+
+def test_a_jitted_callable_finds_its_arguments_unheld():
+    class Plain:
+        method = jitted_drops.__wrapped__
+        drop_self = Owner.__dict__["drop_self"].__wrapped__
+
+    want = events(lambda: python_calls(jitted_drops.__wrapped__, lambda: Plain()))
+    for _ in range(60):  # the interpreter specialises its calls on the way
+        assert events(lambda: python_calls(jitted_drops, Owner)) == want
+
+
+def test_other_code_that_calls_a_jitted_callable_keeps_what_it_holds():
+    def outcome(drops, owner):
+        log = events(lambda: other_code_calls(drops, owner))
+        return sorted(entry for entry in log if "gone" in entry), log[-1], len(log)
+
+    want = outcome(jitted_drops.__wrapped__, None)
+    for _ in range(60):
+        assert outcome(jitted_drops, None) == want
+    gc.collect()
+
+
+def test_a_generator_calls_a_jitted_callable():
+    def calls(drops):
+        for name in "abc":
+            yield drops(Thing(name))
+
+    want = events(lambda: list(calls(jitted_drops.__wrapped__)))
+    for _ in range(30):
+        assert events(lambda: list(calls(jitted_drops))) == want
+
+
+def test_a_jitted_callable_with_many_arguments_is_called():
+    n = 29  # CPython makes a tuple of more
+    names = ", ".join(f"a{i}" for i in range(n))
+    things = ", ".join(f"Thing('{i}')" for i in range(n))
+    space = {"Thing": Thing}
+    exec(
+        f"def take({names}):\n    del a7\n    return a28.name\ndef f(take):\n    return take({things})\n",
+        space,
+    )
+    want = events(lambda: space["f"](space["take"]))
+    jitted = overdrive.jit(space["take"])
+    for _ in range(3):
+        assert events(lambda: space["f"](jitted)) == want

@@ -18,9 +18,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bytecode::{Assembler, Opcodes};
-use super::frame::Thread;
+use super::frame::{Thread, code_int};
 use super::gil_cell::GilCell;
-use super::trampoline;
+use super::{layout, trampoline};
 
 unsafe extern "C" {
     static mut PyMethod_Type: ffi::PyTypeObject;
@@ -86,6 +86,47 @@ unsafe fn dies_visibly(object: *mut PyObject) -> bool {
             &raw mut ffi::PyBytes_Type,
         ];
         !plain.contains(&ty) && object != ffi::Py_None()
+    }
+}
+
+/// Takes over the arguments of a call that the interpreter is making of `callable`, a C-level callable: what it would
+/// hold until the call ends. `n` counts keyword values too. `None` when somebody else calls, who holds them.
+///
+/// They lie on the evaluation stack of the running frame, right behind the callable, and as many as its CALL says; the
+/// interpreter releases afterwards what stands in those slots, which is None from here on. C code that passes arguments
+/// on has them elsewhere, behind another callable, or in another number.
+///
+/// # Safety
+/// The GIL is held; `args` is what `callable`'s vectorcall got, at its beginning.
+pub unsafe fn take_from_caller(
+    callable: *mut PyObject,
+    args: *const *mut PyObject,
+    n: usize,
+) -> Option<Vec<*mut PyObject>> {
+    // SAFETY: the caller's contract; the slots are looked at only inside the frame.
+    unsafe {
+        let frame = Thread::current().frame();
+        if frame.0.is_null() || n == 0 {
+            return None;
+        }
+        let bottom = frame.locals().add(frame.n_locals_plus());
+        let top = bottom.add(code_int(frame.code(), layout::code::STACKSIZE));
+        let args = args.cast_mut();
+        if args <= bottom || args.add(n) > top {
+            return None;
+        }
+        let next_to_it = *args.sub(1);
+        let below = if args.sub(1) == bottom { null_mut() } else { *args.sub(2) };
+        // A plain call, or one with the receiver as first argument, which CALL does not count.
+        let is_plain =
+            if cfg!(Py_3_13) { below == callable && next_to_it.is_null() } else { next_to_it == callable };
+        let is_method = next_to_it == callable;
+        let counted = usize::from((*frame.first_unit().offset(frame.position())).to_le_bytes()[1]);
+        if !(is_plain && counted == n & 0xff || is_method && counted == (n - 1) & 0xff) {
+            return None;
+        }
+        let slots = std::slice::from_raw_parts_mut(args, n);
+        Some(slots.iter_mut().map(|slot| std::mem::replace(slot, ffi::Py_NewRef(ffi::Py_None()))).collect())
     }
 }
 

@@ -5,11 +5,11 @@
 #![expect(unsafe_code, reason = "shares the arena between its object and its views, under the GIL")]
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::thread::{self, ThreadId};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use overdrive_tensor::arena;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::create::Plan;
@@ -17,25 +17,35 @@ use super::door::to_python;
 use super::memory::Memory;
 use crate::mechanics::gil_cell::GilCell;
 
-/// The arena, which lives until its object and its last view are gone.
-type Shared = Arc<GilCell<arena::Arena>>;
-
-/// A view's share in an arena.
+/// A view's share in an arena: a reference to the arena's object, which is counted under the GIL and so costs no atomic
+/// operation.
 pub(super) struct Lease {
-    arena: Shared,
+    object: *mut ffi::PyObject,
     scope: usize,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // SAFETY: `Memory` is dropped with the GIL held, and giving a view back runs no Python.
-        unsafe { self.arena.with(|arena| arena.drop_view(self.scope)) }
+        // SAFETY: `Memory` is dropped with the GIL held; the object is an `Arena` of whose references one is ours. Giving a
+        // view back runs no Python.
+        unsafe {
+            let py = Python::assume_attached();
+            let object = Bound::from_borrowed_ptr(py, self.object);
+            object.cast_unchecked::<Arena>().get().with(py, |arena| arena.drop_view(self.scope));
+            drop(object);
+            ffi::Py_DECREF(self.object);
+        }
     }
 }
 
 thread_local! {
     /// The arenas whose with-blocks this thread is in, innermost last.
     static ENTERED: RefCell<Vec<Py<Arena>>> = const { RefCell::new(Vec::new()) };
+    /// Of no other thread, dead ones included. (`thread::current` counts a reference.)
+    static THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// Scratch memory: tensors are handed out by moving a pointer and taken back all at once.
@@ -50,18 +60,18 @@ thread_local! {
 /// ((2, 3), True)
 #[pyclass(frozen, module = "overdrive")]
 pub(super) struct Arena {
-    shared: Shared,
-    thread: ThreadId,
+    arena: GilCell<arena::Arena>,
+    thread: u64,
 }
 
 impl Arena {
     fn with<R>(&self, _py: Python<'_>, action: impl FnOnce(&mut arena::Arena) -> R) -> R {
         // SAFETY: the token proves that the GIL is held; an arena's methods run no Python.
-        unsafe { self.shared.with(action) }
+        unsafe { self.arena.with(action) }
     }
 
     fn check_thread(&self) -> PyResult<()> {
-        if thread::current().id() == self.thread {
+        if THREAD.with(|id| *id == self.thread) {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("an arena belongs to the thread that made it; make one for each thread"))
@@ -74,21 +84,22 @@ impl Arena {
     #[pyo3(signature = (size=0))]
     fn new(size: usize) -> PyResult<Arena> {
         let made = arena::Arena::new(size).map_err(to_python)?;
-        let shared = Arc::new(GilCell::new(made));
-        Ok(Arena { shared, thread: thread::current().id() })
+        Ok(Arena { arena: GilCell::new(made), thread: THREAD.with(|id| *id) })
     }
 
     /// Return a tensor on the arena's memory, aligned to 64 bytes, with whatever was there.
     fn empty<'py>(
-        &self,
+        slf: &Bound<'py, Self>,
         shape: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = shape.py();
-        self.check_thread()?;
+        let py = slf.py();
+        let this = slf.get();
+        this.check_thread()?;
         let plan = Plan::new(shape, dtype)?;
-        let (data, scope) = self.with(py, |arena| arena.view(plan.n_bytes())).map_err(to_python)?;
-        plan.tensor(py, data, Memory::Arena(Lease { arena: self.shared.clone(), scope }))
+        let (data, scope) = this.with(py, |arena| arena.view(plan.n_bytes())).map_err(to_python)?;
+        let object = slf.clone().into_ptr();
+        plan.tensor(py, data, Memory::Arena(Lease { object, scope }))
     }
 
     /// Take back everything handed out in the innermost block. BufferError while a view of it is alive.

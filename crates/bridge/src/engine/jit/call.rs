@@ -5,14 +5,15 @@
 //! loop in it goes on in a frame when CPython asks for its turn.
 
 use std::ptr::null_mut;
+use std::slice;
 
 use pyo3::ffi;
 
 use super::JitFunction;
 use crate::mechanics::frame::{Frame, Thread, field, has_new_events, is_monitored};
-use crate::mechanics::layout;
 use crate::mechanics::osr::own_tools;
 use crate::mechanics::stack::stack_low;
+use crate::mechanics::{giving, layout};
 
 /// Count without the flag that the slot before the first argument may be used.
 const COUNT: usize = !ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -69,7 +70,15 @@ unsafe fn through_twin(
         if is_free {
             thread.enter_python_call();
         }
-        let result = ffi::PyObject_Vectorcall(target, args, nargsf, keywords);
+        let n_keywords = if keywords.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(keywords) as usize };
+        let n = (nargsf & COUNT) + n_keywords;
+        let result = if giving::moves_visibly(target, slice::from_raw_parts(args, n))
+            && let Some(taken) = giving::take_from_caller(this.cast(), args, n)
+        {
+            giving::call(ffi::Py_NewRef(target), &taken, keywords)
+        } else {
+            ffi::PyObject_Vectorcall(target, args, nargsf, keywords)
+        };
         if is_free {
             thread.leave_python_call();
         }

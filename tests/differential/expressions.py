@@ -256,7 +256,7 @@ class Expressions:
         if choice < 6:
             op = self.pick("<", "<=", ">", ">=", "==", "!=")
             other = self.pick(INT, FLOAT) if kind in (INT, FLOAT, SCALAR) else kind
-            if kind in (STR, MIXED):
+            if kind == MIXED:
                 op = self.pick("==", "!=")
             return f"({self.make(kind, depth)} {op} {self.make(other, depth)})"
         a, b = self.make(BOOL, depth), self.make(BOOL, depth)
@@ -294,6 +294,7 @@ class Expressions:
             f"({a} + {self.rng.choice(STRINGS)})",
             self.formatted(),
             f"({a})[{self.pick('0', '-1', ':1', '::-1', '1:')}]",
+            f"({a})[{self.index()}]",
             f"str({self.make(kind, depth)})",
             f"({a}).upper()",
             f"({a} if {self.make(BOOL, depth)} else {self.rng.choice(STRINGS)})",

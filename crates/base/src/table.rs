@@ -161,6 +161,10 @@ entries! {
     BuildMap = "build_map", [], variadic => O, Null, Opaque;
     /// keys (a tuple), values …
     BuildConstKeyMap = "build_const_key_map", [Obj], variadic => O, Null, Opaque;
+    /// character of an exact str at a position that it has
+    StrItem = "str_item", [Obj, I64] => O, Null, AllocUntracked;
+    /// comparison of exact strs (a op b): op number
+    StrCompare = "str_compare", [I64, Obj, Obj] => B, Never, Pure;
     BuildString = "build_string", [], variadic => O, Null, AllocUntracked;
     /// start, stop, step or null
     BuildSlice = "build_slice", [Obj, Obj, Obj] => O, Null, Opaque;

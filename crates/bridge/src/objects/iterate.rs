@@ -134,6 +134,9 @@ pub(super) unsafe fn seq_iter_at(seq: *mut PyObject, position: i64) -> Option<Ow
     // SAFETY: the caller's contract; the iterator is new and of a type that has these fields.
     unsafe {
         let iterator = Owned::new(ffi::PyObject_GetIter(seq))?;
+        if ffi::PyUnicode_CheckExact(seq) != 0 {
+            return super::strings::str_iter_at(iterator, position);
+        }
         let known = [
             &raw mut ffi::PyListIter_Type,
             &raw mut ffi::PyTupleIter_Type,

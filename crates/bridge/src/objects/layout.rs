@@ -321,7 +321,13 @@ unsafe fn self_test(layout: &ObjectLayout) -> Option<()> {
             && start == ffi::PyByteArray_AsString(array.as_ptr()).cast()
             && start.cast::<[u8; 3]>().read_unaligned() == *b"abc";
 
-        (numbers && sequences && buffers && iterators(list.as_ptr(), tuple.as_ptr())?).then_some(())
+        // A str's length stands where that of a tuple does, in whatever form the characters are.
+        let texts = ["abcd", "ab\u{e9}d", "\u{20ac}bcd", "a\u{1f600}cd"].iter().all(|text| {
+            let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as isize);
+            Owned::new(made).is_some_and(|made| read::<i64>(made.as_ptr(), layout.var_size) == 4)
+        });
+
+        (numbers && sequences && buffers && texts && iterators(list.as_ptr(), tuple.as_ptr())?).then_some(())
     }
 }
 

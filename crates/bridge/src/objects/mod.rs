@@ -18,6 +18,7 @@ mod names;
 mod calls;
 mod iterate;
 mod build;
+mod strings;
 mod functions;
 mod boxing;
 mod numbers;
@@ -87,6 +88,8 @@ pub fn address(entry: Entry) -> usize {
         Entry::BuildSet => build::build_set as _,
         Entry::BuildMap => build::build_map as _,
         Entry::BuildConstKeyMap => build::build_const_key_map as _,
+        Entry::StrItem => strings::str_item as _,
+        Entry::StrCompare => strings::str_compare as _,
         Entry::BuildString => build::build_string as _,
         Entry::BuildSlice => build::build_slice as _,
         Entry::Format => build::format as _,

@@ -105,6 +105,8 @@ pub enum Field {
     ListLen,
     TupleLen,
     BytesLen,
+    /// Number of characters of a str.
+    StrLen,
     ByteArrayLen,
     /// First byte of a `bytes`, as `Ptr`.
     BytesData,

@@ -483,6 +483,7 @@ impl Parser<'_> {
             "list_len" => Field::ListLen,
             "tuple_len" => Field::TupleLen,
             "bytes_len" => Field::BytesLen,
+            "str_len" => Field::StrLen,
             "bytearray_len" => Field::ByteArrayLen,
             "bytes_data" => Field::BytesData,
             "bytearray_data" => Field::ByteArrayData,

@@ -240,6 +240,7 @@ impl Field {
             Field::ListLen => "list_len",
             Field::TupleLen => "tuple_len",
             Field::BytesLen => "bytes_len",
+            Field::StrLen => "str_len",
             Field::ByteArrayLen => "bytearray_len",
             Field::BytesData => "bytes_data",
             Field::ByteArrayData => "bytearray_data",

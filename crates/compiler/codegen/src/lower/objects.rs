@@ -168,7 +168,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let length = |region| self.load_int(self.w.i64, at(layout.var_size)?, 8, region);
         let (value, is_length): (BasicValueEnum<'ctx>, bool) = match field {
             Field::ListLen => (length(Region::ListHeader)?.into(), true),
-            Field::TupleLen | Field::BytesLen => (length(Region::Value)?.into(), true),
+            Field::TupleLen | Field::BytesLen | Field::StrLen => (length(Region::Value)?.into(), true),
             Field::ByteArrayLen => (length(Region::ByteArray)?.into(), true),
             Field::BytesData => (at(layout.bytes_data)?.into(), false),
             Field::ByteArrayData => {

@@ -301,6 +301,7 @@ impl<'a> Run<'a> {
                 let len = match self.world.heap.get(seq)? {
                     Object::List(items) | Object::Tuple(items) => items.len(),
                     Object::Bytes(data) | Object::ByteArray { data, .. } => data.len(),
+                    Object::Str(text) => text.chars().count(),
                     Object::NdArray(array) => array.shape.first().map_or(0, |n| *n as usize),
                     other => return Err(format!("no iterator over {other:?}")),
                 };

@@ -329,6 +329,7 @@ impl World {
                 payload.push((2, items.len() as u64));
                 payload.extend(items.iter().enumerate().map(|(i, c)| (3 + i, item(self, c))));
             }
+            Object::Str(text) => payload.push((2, text.chars().count() as u64)),
             Object::Bytes(data) => {
                 payload.push((2, data.len() as u64));
                 payload.extend(words_of(data).into_iter().enumerate().map(|(i, w)| (4 + i, w)));

@@ -71,6 +71,7 @@ fn seq_iter(heap: &mut Heap, seq: Ref, position: i64) -> Result<Object, HeapErro
     let len = match heap.get(seq)? {
         Object::List(items) | Object::Tuple(items) => items.len(),
         Object::Bytes(data) | Object::ByteArray { data, .. } => data.len(),
+        Object::Str(text) => text.chars().count(),
         Object::NdArray(array) => array.shape.first().map_or(0, |n| *n as usize),
         other => return Err(format!("no iterator over {other:?}")),
     };

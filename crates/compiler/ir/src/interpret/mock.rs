@@ -287,6 +287,17 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             items.iter().try_for_each(|r| heap.retain(*r).map(|_| ()))?;
             object(heap.add(Object::Dict(items.chunks_exact(2).map(|kv| (kv[0], kv[1])).collect())))
         }
+        (Entry::StrItem, [Obj(Some(s)), I64(position)]) => {
+            let at = usize::try_from(*position).unwrap_or(usize::MAX);
+            let found = text(heap, *s)?.chars().nth(at);
+            let c = found.ok_or_else(|| format!("position {position} is outside the text"))?;
+            object(heap.add(Object::Str(c.to_string())))
+        }
+        (Entry::StrCompare, [I64(op), Obj(Some(a)), Obj(Some(b))]) => {
+            let (a, b) = (text(heap, *a)?, text(heap, *b)?);
+            // By code points, and so is UTF-8 ordered.
+            done(Scalar::I1(arith::compare(comparison(*op)?, a, b)))
+        }
         (Entry::BuildString, parts) => {
             let parts: Result<Vec<String>> = refs(entry, parts)?.iter().map(|r| text(heap, *r)).collect();
             object(heap.add(Object::Str(parts?.concat())))

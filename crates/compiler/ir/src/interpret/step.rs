@@ -177,12 +177,14 @@ impl Machine<'_> {
         let n_items = match self.heap.get(r)? {
             Object::List(items) | Object::Tuple(items) => items.len(),
             Object::Bytes(data) | Object::ByteArray { data, .. } => data.len(),
+            Object::Str(text) => text.chars().count(),
             _ => 0,
         };
         match field {
             Field::ListLen => len(KnownType::List, n_items),
             Field::TupleLen => len(KnownType::Tuple, n_items),
             Field::BytesLen => len(KnownType::Bytes, n_items),
+            Field::StrLen => len(KnownType::Str, n_items),
             Field::ByteArrayLen => len(KnownType::ByteArray, n_items),
             Field::BytesData => pointer(KnownType::Bytes),
             Field::ByteArrayData => pointer(KnownType::ByteArray),

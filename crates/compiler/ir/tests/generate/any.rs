@@ -200,6 +200,7 @@ fn inst(r: &mut Random, f: &Function) -> Inst {
             let fields = [
                 Field::ListLen,
                 Field::TupleLen,
+                Field::StrLen,
                 Field::BytesLen,
                 Field::ByteArrayLen,
                 Field::BytesData,

@@ -3,7 +3,7 @@
 //! In: two operands on the abstract stack. Out: a bool of the flavour that CPython or NumPy gives. Ints and floats compare
 //! exactly, not by conversion.
 
-use overdrive_base::flavour::Flavour;
+use overdrive_base::flavour::{Flavour, KnownType};
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::Value;
 use overdrive_ir::inst::{Cmp, Inst};
@@ -13,7 +13,7 @@ use crate::op::CompareKind;
 use crate::translate::Step;
 use crate::translate::arithmetic::EXACT;
 use crate::translate::emit::Tx;
-use crate::translate::value::{Num, Val};
+use crate::translate::value::{Num, ObjTy, Val};
 
 fn cmp_of(kind: CompareKind) -> Cmp {
     match kind {
@@ -35,6 +35,16 @@ impl Tx<'_> {
             self.drop_top(2);
             let flavour = if to_bool { Flavour::Bool } else { flavour };
             self.push(Val::num(flavour, v));
+            return Ok(());
+        }
+        if let (Val::Obj(a), Val::Obj(b)) = (self.peek(1), self.peek(0))
+            && [a, b].iter().all(|o| o.ty == ObjTy::Exact(KnownType::Str))
+        {
+            let (a, b) = (a.v, b.v);
+            let number = self.iconst(cmp.number());
+            let v = self.call(TableEntry::StrCompare, vec![number, a, b]);
+            self.drop_top(2);
+            self.push(Val::num(Flavour::Bool, v));
             return Ok(());
         }
         let why = format!("comparison of {} with {}", self.peek(1).describe(), self.peek(0).describe());

@@ -64,7 +64,11 @@ impl Tx<'_> {
                     ObjTy::Exact(k) => {
                         matches!(
                             k,
-                            KnownType::List | KnownType::Tuple | KnownType::Bytes | KnownType::ByteArray
+                            KnownType::List
+                                | KnownType::Tuple
+                                | KnownType::Bytes
+                                | KnownType::ByteArray
+                                | KnownType::Str
                         )
                     }
                     ObjTy::Array { ndim, .. } => ndim == 1,
@@ -206,6 +210,7 @@ impl Tx<'_> {
                 let v = self.byte_at(kind, seq.v, pos);
                 Val::num(Flavour::Int, v)
             }
+            ObjTy::Exact(KnownType::Str) => self.character_at(seq.v, pos),
             ObjTy::Array { dtype, .. } => {
                 let ptr = self.element_unchecked(seq, &[pos]);
                 let v = self.emit(Inst::Load(dtype, ptr));

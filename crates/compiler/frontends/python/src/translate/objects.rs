@@ -148,6 +148,7 @@ impl Tx<'_> {
             ObjTy::Exact(KnownType::List) => Field::ListLen,
             ObjTy::Exact(KnownType::Tuple) => Field::TupleLen,
             ObjTy::Exact(KnownType::Bytes) => Field::BytesLen,
+            ObjTy::Exact(KnownType::Str) => Field::StrLen,
             ObjTy::Exact(KnownType::ByteArray) => Field::ByteArrayLen,
             _ => return None,
         };

@@ -106,6 +106,12 @@ impl Tx<'_> {
                 let v = self.byte_at(kind, o.v, i);
                 Some(Val::num(Flavour::Int, v))
             }
+            ObjTy::Exact(KnownType::Str) => {
+                let i = self.int_key(key)?;
+                let len = self.len_field(o)?;
+                let i = self.index_in(i, len);
+                Some(self.character_at(o.v, i))
+            }
             ObjTy::Array { dtype, ndim, .. } => {
                 let keys = self.array_key(key, ndim)?;
                 let o = self.recheck(o, false)?;
@@ -115,6 +121,12 @@ impl Tx<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Character of a `str` at a checked index: a string of its own.
+    pub(crate) fn character_at(&mut self, s: Value, i: Value) -> Val {
+        let v = self.call(TableEntry::StrItem, vec![s, i]);
+        Val::Obj(Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Str)))
     }
 
     /// Byte of a `bytes` or `bytearray` at a checked index.

@@ -132,6 +132,19 @@ static od_status alone(od_context *context, const od_tensor *in, const od_tensor
     return OD_OK;
 }
 
+static int n_inside;
+
+/* How many calls are inside at the same moment, after a wait for others. */
+static od_status together(od_context *context, const od_tensor *in, const od_tensor *out) {
+    (void)in;
+    __atomic_add_fetch(&n_inside, 1, __ATOMIC_SEQ_CST);
+    struct timespec wait = {0, context->parameters[0].value.int64 * 1000000};
+    nanosleep(&wait, NULL);
+    *(int64_t *)od_tensor_data(out) = __atomic_load_n(&n_inside, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&n_inside, 1, __ATOMIC_SEQ_CST);
+    return OD_OK;
+}
+
 static od_status id(od_context *context, const od_tensor *in, const od_tensor *out) {
     (void)in;
     *(int64_t *)od_tensor_data(out) = (int64_t)context->id;
@@ -206,6 +219,7 @@ static const od_kernel kernels[] = {
     {"count", NULL, 0, 1, 0, 2, range, count_plan, count},
     {"letters", NULL, 0, 1, 0, 1, text, letters_plan, letters},
     {"alone", NULL, 0, 1, 0, 1, wait, one_int64, alone},
+    {"together", NULL, 0, 1, 0, 1, wait, one_int64, together},
     {"id", NULL, 0, 1, 0, 0, NULL, one_int64, id},
     {"keep", NULL, 0, 1, 0, 1, which, one_int64, keep},
     {"arenas", NULL, 0, 1, 0, 0, NULL, one_int64, arenas},

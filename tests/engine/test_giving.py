@@ -411,6 +411,31 @@ def test_other_code_that_calls_a_jitted_callable_keeps_what_it_holds():
     gc.collect()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring")
+def test_a_tool_sees_the_argument_of_a_call_that_returned():
+    seen = []
+    tool, events = 2, sys.monitoring.events
+
+    def note(code, offset, callable, first):
+        if callable is jitted_drops:
+            seen.append(type(first))
+
+    def call():
+        jitted_drops(Thing("a"))
+
+    sys.monitoring.use_tool_id(tool, "test")
+    try:
+        sys.monitoring.register_callback(tool, events.C_RETURN, note)
+        sys.monitoring.register_callback(tool, events.CALL, note)
+        sys.monitoring.set_events(tool, events.CALL)  # and C_RETURN with it
+        call()
+        sys.monitoring.set_events(tool, 0)
+    finally:
+        sys.monitoring.set_events(tool, 0)
+        sys.monitoring.free_tool_id(tool)
+    assert seen == [Thing, Thing]
+
+
 def test_a_generator_calls_a_jitted_callable():
     def calls(drops):
         for name in "abc":

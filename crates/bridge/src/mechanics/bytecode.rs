@@ -25,6 +25,8 @@ pub struct Opcodes {
     /// 3.12 and later; what an exhausted FOR_ITER skips.
     pub end_for: Option<u8>,
     pub extended_arg: u8,
+    /// The opcodes from here on are instrumented ones: tools watch them. 3.11 has none.
+    pub first_instrumented: u8,
     pub for_iter: u8,
     pub jump_forward: u8,
     /// 3.11 and 3.12: names of keyword arguments, held outside the stack until CALL.
@@ -67,10 +69,14 @@ impl Opcodes {
         let number = |name: &str| -> PyResult<u8> { map.get_item(name)?.extract() };
         let optional = |name: &str| number(name).ok();
         let (mut jumps_back, mut raise_operand) = ([false; 256], [0u8; 256]);
+        let mut first_instrumented = u8::MAX;
         for (name, op) in map.cast::<PyDict>()?.iter() {
             let (name, op): (String, usize) = (name.extract()?, op.extract()?);
             if op < 256 {
                 raise_operand[op] = raiser::operand_of(&name);
+            }
+            if op < 256 && name.starts_with("INSTRUMENTED_") {
+                first_instrumented = first_instrumented.min(op as u8);
             }
             let is_loop = name.contains("JUMP_BACKWARD") && !name.contains("NO_INTERRUPT");
             if op < 256 && is_loop && !name.contains("INSTRUMENTED") {
@@ -99,6 +105,7 @@ impl Opcodes {
             copy_free_vars: number("COPY_FREE_VARS")?,
             end_for: optional("END_FOR"),
             extended_arg: number("EXTENDED_ARG")?,
+            first_instrumented,
             for_iter: number("FOR_ITER")?,
             jump_forward: number("JUMP_FORWARD")?,
             kw_names: optional("KW_NAMES"),

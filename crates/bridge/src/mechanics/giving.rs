@@ -94,7 +94,8 @@ unsafe fn dies_visibly(object: *mut PyObject) -> bool {
 ///
 /// They lie on the evaluation stack of the running frame, right behind the callable, and as many as its CALL says; the
 /// interpreter releases afterwards what stands in those slots, which is None from here on. C code that passes arguments
-/// on has them elsewhere, behind another callable, or in another number.
+/// on has them elsewhere, behind another callable, or in another number. A call that tools watch is left alone: they are
+/// shown the first argument once more when it has returned.
 ///
 /// # Safety
 /// The GIL is held; `args` is what `callable`'s vectorcall got, at its beginning.
@@ -121,7 +122,12 @@ pub unsafe fn take_from_caller(
         let is_plain =
             if cfg!(Py_3_13) { below == callable && next_to_it.is_null() } else { next_to_it == callable };
         let is_method = next_to_it == callable;
-        let counted = usize::from((*frame.first_unit().offset(frame.position())).to_le_bytes()[1]);
+        let [opcode, counted] = (*frame.first_unit().offset(frame.position())).to_le_bytes();
+        let counted = usize::from(counted);
+        let ops = Opcodes::get(Python::assume_attached());
+        if !ops.is_ok_and(|ops| opcode < ops.first_instrumented) {
+            return None;
+        }
         if !(is_plain && counted == n & 0xff || is_method && counted == (n - 1) & 0xff) {
             return None;
         }

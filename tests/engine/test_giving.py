@@ -3,10 +3,12 @@
 import contextvars
 import functools
 import gc
+import math
 import sys
 import traceback
 import weakref
 
+import numpy as np
 import overdrive
 import pytest
 from overdrive import _core
@@ -243,7 +245,7 @@ def asks():
     return look([Thing("a")]), look(x=[1])
 
 
-def test_the_trampoline_is_in_no_stack():
+def test_the_callee_sees_its_callers():
     want = asks()
     jitted = overdrive.jit(asks)
     for _ in range(4):
@@ -257,7 +259,7 @@ def fails():
     return raises(Thing("a"), y=Thing("b"))
 
 
-def test_the_trampoline_is_in_no_traceback():
+def test_tracebacks_are_as_written():
     def lines(fn):
         try:
             fn()
@@ -287,7 +289,7 @@ def depth(fn):
     return low
 
 
-def test_the_recursion_limit_counts_no_trampoline():
+def test_the_recursion_limit_is_reached_at_the_same_depth():
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(400)
     try:
@@ -332,10 +334,7 @@ def profiled():
     sys.setprofile(None)
 
 
-@pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="3.11 tells a profiler of each frame's return (docs/support.md)"
-)
-def test_a_profiler_that_starts_inside_sees_no_trampoline():
+def test_a_profiler_that_starts_inside():
     want = events(profiled)
     jitted = overdrive.jit(profiled)
     for _ in range(3):
@@ -459,3 +458,60 @@ def test_a_jitted_callable_with_many_arguments_is_called():
     jitted = overdrive.jit(space["take"])
     for _ in range(3):
         assert events(lambda: space["f"](jitted)) == want
+
+
+def give_up(box, last=None):
+    raise NotImplementedError(len(box))
+
+
+def fails_behind_a_failure(n):
+    """The loop behind the handler is entered in place: what raises there is raised by the call, made once more."""
+    caught = 0
+    try:
+        for c in str(n):
+            n %= 0
+    finally:
+        for _ in range(3):
+            try:
+                give_up([n, 1.0], last=[n])
+            except NotImplementedError as e:
+                caught += e.args[0]
+        caught = (give_up([Thing("a")], last=Thing("b")), caught)
+    return caught
+
+
+def test_a_call_that_fails_in_a_loop_entered_in_place():
+    def outcome(fn):
+        try:
+            return fn(12)
+        except NotImplementedError as e:
+            return e.args, [f.lineno for f in traceback.extract_tb(e.__traceback__)][1:]
+
+    want = events(lambda: outcome(fails_behind_a_failure))
+    jitted = overdrive.jit(fails_behind_a_failure)
+    for _ in range(30):
+        assert events(lambda: outcome(jitted)) == want
+
+
+def unfinished(a, last=3):
+    last[-1] = missing + 2.0  # noqa: F821 (raises)
+
+
+def handler_of_another_failure(a, b, c):
+    try:
+        for _, _c in enumerate(str((1, 2)), -2):
+            a %= abs(b**1.5) + 1
+    finally:
+        _ = [unfinished([math.nan, 1.0], last=[math.nan, 1.0]), np.int64(b)]
+    return [[b] * 3 for _ in range(3)] if c[True] != len(c) else None
+
+
+def test_a_call_that_fails_while_another_exception_is_handled():
+    jitted = overdrive.jit(handler_of_another_failure)
+    for _ in range(8):
+        with pytest.raises(NameError) as caught:
+            jitted(math.inf, -8.4, [np.float64(1.5), "s", None, 1.5])
+        assert [f.name for f in traceback.extract_tb(caught.tb)][1:] == [
+            "handler_of_another_failure",
+            "unfinished",
+        ]

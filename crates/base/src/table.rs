@@ -35,6 +35,13 @@ pub enum Failure {
     Declines,
 }
 
+impl Entry {
+    /// Whether the entry takes over the references of its arguments: all of `CallEx`, the variable ones of `CallGiving`.
+    pub const fn takes_over(self) -> bool {
+        matches!(self, Entry::CallEx | Entry::CallGiving)
+    }
+}
+
 /// Signature and behaviour of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {

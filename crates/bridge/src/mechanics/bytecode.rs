@@ -19,8 +19,6 @@ pub struct Opcodes {
     pub call: u8,
     /// 3.13 and later.
     pub call_kw: Option<u8>,
-    /// Used from 3.12 on, where it moves its arguments into a frame.
-    pub call_function_ex: u8,
     pub copy_free_vars: u8,
     /// 3.12 and later; what an exhausted FOR_ITER skips.
     pub end_for: Option<u8>,
@@ -40,7 +38,6 @@ pub struct Opcodes {
     pub resume: u8,
     pub return_value: u8,
     pub swap: u8,
-    pub unpack_sequence: u8,
     /// Whether an opcode jumps backwards by its argument, to a loop head.
     pub jumps_back: [bool; 256],
     /// See `raiser::operand_of`.
@@ -101,7 +98,6 @@ impl Opcodes {
         Ok(Opcodes {
             call: number("CALL")?,
             call_kw: optional("CALL_KW"),
-            call_function_ex: number("CALL_FUNCTION_EX")?,
             copy_free_vars: number("COPY_FREE_VARS")?,
             end_for: optional("END_FOR"),
             extended_arg: number("EXTENDED_ARG")?,
@@ -117,7 +113,6 @@ impl Opcodes {
             resume: number("RESUME")?,
             return_value: number("RETURN_VALUE")?,
             swap: number("SWAP")?,
-            unpack_sequence: number("UNPACK_SEQUENCE")?,
             jumps_back,
             raise_operand,
             caches,

@@ -1,26 +1,25 @@
 //! Calls that give their arguments away, as the interpreter's own CALL does.
 //!
 //! Who calls a Python function through C holds the arguments until the call ends; the interpreter moves them into the
-//! callee's frame instead, and a callee that rebinds or deletes one finalises it there and then. So native code calls a
-//! small trampoline, whose bytecode takes the callable and its arguments over from us, out of a tuple that nobody else
-//! holds, and has the interpreter call them.
+//! callee's frame instead, and a callee that rebinds or deletes one finalises it there and then. A function's vectorcall
+//! begins by taking references of its own, for the frame. So ours are uncounted just before, and the frame's take their
+//! place: nothing runs in between, and what fails later releases what the frame had.
 //!
-//! In: owned references. Out: the result of the call. As the trampolines of exits (`trampoline`), these have no RESUME:
-//! no traceback, trace or `sys._getframe` shows them.
-#![expect(unsafe_code, reason = "defines a C-level type, calls CPython from native code")]
+//! In: owned references. Out: the result of the call.
+#![expect(
+    unsafe_code,
+    reason = "counts references by hand, reads CPython's structs, calls CPython from native code"
+)]
 
-use std::ptr::{self, null_mut};
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::IntoPyObjectExt;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use super::bytecode::{Assembler, Opcodes};
-use super::frame::{Thread, code_int};
-use super::gil_cell::GilCell;
-use super::{layout, trampoline};
+use super::bytecode::Opcodes;
+use super::frame::{Thread, code_int, field};
+use super::layout;
 
 unsafe extern "C" {
     static mut PyMethod_Type: ffi::PyTypeObject;
@@ -29,68 +28,92 @@ unsafe extern "C" {
     fn PyMethod_Self(method: *mut PyObject) -> *mut PyObject;
 }
 
-/// What is on its way from [`run`] to the trampoline: an owned tuple. Nothing runs in between but the evaluator's entry.
-static PENDING: GilCell<*mut PyObject> = GilCell::new(null_mut());
+/// The vectorcall of every function to which nobody gave another one; 0 before [`prepare`].
+static VECTORCALL: AtomicUsize = AtomicUsize::new(0);
 
-struct Giving {
-    /// The constant of every trampoline: an iterator whose next value is what is pending.
-    giver: Py<PyAny>,
-    /// The trampoline for `i` values without keywords.
-    plain: [OnceLock<Py<PyAny>>; 8],
-    /// The others: `(number of values, keyword names or None)`, or for CALL_FUNCTION_EX `with_keywords`, to the trampoline.
-    functions: Py<PyDict>,
-}
-
-static GIVING: OnceLock<Giving> = OnceLock::new();
-
-/// Makes the iterator's type, once.
+/// Looks at a function.
 ///
 /// # Errors
-/// What creating a type or a dictionary raises.
+/// What evaluating a lambda raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    if GIVING.get().is_none() {
-        let giver = new_giver(py)?.unbind();
-        let plain = [const { OnceLock::new() }; 8];
-        let _ = GIVING.set(Giving { giver, plain, functions: PyDict::new(py).unbind() });
-    }
+    let function = super::evaluate(py, c"lambda: None")?;
+    // SAFETY: a live function.
+    let vectorcall: usize = unsafe { field(function.as_ptr().cast(), layout::function::VECTORCALL) };
+    VECTORCALL.store(vectorcall, Ordering::Relaxed);
     Ok(())
 }
 
-/// Whether the interpreter would move the arguments of a call of this into a frame, and somebody could see it: when one
-/// of them, or a method's object, may be finalised there.
+/// Whether the interpreter would move the arguments of a call of this into a frame.
 ///
 /// # Safety
-/// Live objects; the GIL is held.
-pub unsafe fn moves_visibly(callable: *mut PyObject, args: &[*mut PyObject]) -> bool {
-    // SAFETY: the caller's contract; a method has a function and an object.
+/// A live object; the GIL is held.
+#[inline]
+pub unsafe fn moves(callable: *mut PyObject) -> bool {
+    // SAFETY: the caller's contract; a method has a function.
     unsafe {
-        let (mut function, mut receiver) = (callable, None);
+        let mut function = callable;
         if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
-            (function, receiver) = (PyMethod_Function(callable), Some(PyMethod_Self(callable)));
+            function = PyMethod_Function(callable);
         }
         ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type
-            && args.iter().copied().chain(receiver).any(|object| dies_visibly(object))
+            && field::<usize>(function.cast(), layout::function::VECTORCALL)
+                == VECTORCALL.load(Ordering::Relaxed)
     }
 }
 
-/// Whether it can be seen when an object dies: not so for those that hold nothing and have no weak references.
-unsafe fn dies_visibly(object: *mut PyObject) -> bool {
-    // SAFETY: a live object; `None` is for ever.
+/// `callable(*args, **keywords)` with owned references: of the callable, and of `n` values, the last of them those of
+/// `keywords` (borrowed: null or the tuple of their names). A new reference, or null with an exception.
+///
+/// # Safety
+/// The GIL is held, the references are given away, [`moves`] holds; the slot in front of the first value is free.
+pub unsafe fn call(
+    callable: *mut PyObject,
+    args: *mut *mut PyObject,
+    n: usize,
+    keywords: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the caller's contract. Each value is owned here, so no count falls below zero.
     unsafe {
-        let ty = ffi::Py_TYPE(object);
-        let plain = [
-            &raw mut ffi::PyFloat_Type,
-            &raw mut ffi::PyLong_Type,
-            &raw mut ffi::PyUnicode_Type,
-            &raw mut ffi::PyBool_Type,
-            &raw mut ffi::PyBytes_Type,
-        ];
-        !plain.contains(&ty) && object != ffi::Py_None()
+        let (mut function, mut first, mut n) = (callable, args, n);
+        if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
+            function = ffi::Py_NewRef(PyMethod_Function(callable));
+            first = args.sub(1);
+            *first = ffi::Py_NewRef(PyMethod_Self(callable));
+            n += 1;
+            ffi::Py_DECREF(callable);
+        }
+        let n_keywords = if keywords.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(keywords) as usize };
+        for i in 0..n {
+            uncount(*first.add(i));
+        }
+        let result = ffi::PyObject_Vectorcall(function, first, n - n_keywords, keywords);
+        ffi::Py_DECREF(function);
+        result
+    }
+}
+
+/// One reference less, without a look at whether it was the last.
+#[inline]
+unsafe fn uncount(object: *mut PyObject) {
+    // SAFETY: a live object begins with its count, from 3.12 on in the lower half of the word: negative when immortal.
+    unsafe {
+        #[cfg(not(Py_3_12))]
+        {
+            *object.cast::<isize>() -= 1;
+        }
+        #[cfg(Py_3_12)]
+        {
+            let count = object.cast::<i32>();
+            if *count >= 0 {
+                *count -= 1;
+            }
+        }
     }
 }
 
 /// Takes over the arguments of a call that the interpreter is making of `callable`, a C-level callable: what it would
-/// hold until the call ends. `n` counts keyword values too. `None` when somebody else calls, who holds them.
+/// hold until the call ends. `n` counts keyword values too. The values come behind a free slot, for [`call`]; `None` when
+/// somebody else calls, who holds them.
 ///
 /// They lie on the evaluation stack of the running frame, right behind the callable, and as many as its CALL says; the
 /// interpreter releases afterwards what stands in those slots, which is None from here on. C code that passes arguments
@@ -131,223 +154,11 @@ pub unsafe fn take_from_caller(
         if !(is_plain && counted == n & 0xff || is_method && counted == (n - 1) & 0xff) {
             return None;
         }
-        let slots = std::slice::from_raw_parts_mut(args, n);
-        Some(slots.iter_mut().map(|slot| std::mem::replace(slot, ffi::Py_NewRef(ffi::Py_None()))).collect())
-    }
-}
-
-/// `callable(*args, **keywords)` with owned references, one value at least among receiver and arguments; keyword values are the last arguments, as
-/// in vectorcall, and `keywords` (borrowed) is null or the tuple of their names. A new reference, or null with an exception.
-///
-/// # Safety
-/// The GIL is held, the references are given away, [`moves_visibly`] holds.
-pub unsafe fn call(
-    mut callable: *mut PyObject,
-    args: &[*mut PyObject],
-    keywords: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: the caller's contract. The bytecode pops callable, receiver (here: the first argument), arguments.
-    unsafe {
-        let mut receiver = None;
-        if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
-            let function = ffi::Py_NewRef(PyMethod_Function(callable));
-            receiver = Some(ffi::Py_NewRef(PyMethod_Self(callable)));
-            ffi::Py_DECREF(callable);
-            callable = function;
+        let mut taken = Vec::with_capacity(n + 1);
+        taken.push(null_mut());
+        for i in 0..n {
+            taken.push(std::mem::replace(&mut *args.add(i), ffi::Py_NewRef(ffi::Py_None())));
         }
-        // UNPACK_SEQUENCE puts the first item on top.
-        let items = args.iter().rev().copied().chain(receiver).chain([callable]);
-        let n_items = args.len() + 1 + usize::from(receiver.is_some());
-        let names = if keywords.is_null() { ffi::Py_None() } else { keywords };
-        run(items, n_items, |py| {
-            let n = n_items - 1;
-            let plain = GIVING.get().filter(|_| keywords.is_null()).and_then(|giving| giving.plain.get(n));
-            if let Some(function) = plain.and_then(OnceLock::get) {
-                return Ok(function.as_ptr());
-            }
-            let names = Bound::from_borrowed_ptr(py, names);
-            let function = find(py, (n, &names), |py, giver| calling(py, n, &names, giver))?;
-            if let Some(plain) = plain {
-                let _ = plain.set(Bound::from_borrowed_ptr(py, function).unbind());
-            }
-            Ok(function)
-        })
+        Some(taken)
     }
-}
-
-/// CALL_FUNCTION_EX with owned references; `keywords` may be null. Not for 3.11, which holds the argument tuple itself.
-///
-/// # Safety
-/// As [`call`].
-#[cfg(Py_3_12)]
-pub unsafe fn call_ex(
-    callable: *mut PyObject,
-    args: *mut PyObject,
-    keywords: *mut PyObject,
-) -> *mut PyObject {
-    let has_keywords = !keywords.is_null();
-    let items = [callable, args, keywords];
-    // SAFETY: the caller's contract.
-    unsafe {
-        run(items.into_iter().take(2 + usize::from(has_keywords)), 2 + usize::from(has_keywords), |py| {
-            find(py, has_keywords, |py, giver| calling_ex(py, has_keywords, giver))
-        })
-    }
-}
-
-/// Calls the trampoline that `find` gives with the items: owned references, in the order of the tuple.
-unsafe fn run(
-    items: impl Iterator<Item = *mut PyObject>,
-    n_items: usize,
-    find: impl FnOnce(Python<'_>) -> PyResult<*mut PyObject>,
-) -> *mut PyObject {
-    // SAFETY: the GIL is held. The tuple owns the items from here on, and is released by whoever has it last. The
-    // trampoline's frame is given back to the recursion counter, by the giver, as soon as it exists.
-    unsafe {
-        let tuple = ffi::PyTuple_New(n_items as isize);
-        if tuple.is_null() {
-            items.for_each(|item| ffi::Py_DECREF(item));
-            return null_mut();
-        }
-        for (i, item) in items.enumerate() {
-            ffi::PyTuple_SET_ITEM(tuple, i as isize, item);
-        }
-        let function = match find(Python::assume_attached()) {
-            Ok(function) => function,
-            Err(error) => {
-                error.restore(Python::assume_attached());
-                ffi::Py_DECREF(tuple);
-                return null_mut();
-            }
-        };
-        PENDING.with(|pending| *pending = tuple);
-        let result = ffi::PyObject_Vectorcall(function, ptr::null(), 0, null_mut());
-        let left =
-            PENDING.with(
-                |pending| if *pending == tuple { std::mem::replace(pending, null_mut()) } else { null_mut() },
-            );
-        if left.is_null() {
-            Thread::current().add_py_recursion(-1);
-        } else {
-            // RecursionError at the trampoline's own frame.
-            ffi::Py_DECREF(left);
-        }
-        result
-    }
-}
-
-unsafe extern "C" fn giver_next(_giver: *mut PyObject) -> *mut PyObject {
-    // SAFETY: called by the interpreter with the GIL held; elsewhere than in a trampoline nothing is pending.
-    unsafe {
-        let tuple = PENDING.with(|pending| std::mem::replace(pending, null_mut()));
-        if !tuple.is_null() {
-            Thread::current().add_py_recursion(1);
-        }
-        tuple
-    }
-}
-
-/// The trampoline of a kind (borrowed: kept for ever), made at its first call.
-fn find<'py>(
-    py: Python<'py>,
-    key: impl IntoPyObject<'py>,
-    make: impl FnOnce(Python<'py>, &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<*mut PyObject> {
-    let Some(giving) = GIVING.get() else {
-        return Err(pyo3::exceptions::PyRuntimeError::new_err("overdrive's calls are not prepared"));
-    };
-    let functions = giving.functions.bind(py);
-    let key = key.into_bound_py_any(py)?;
-    if let Some(function) = functions.get_item(&key)? {
-        return Ok(function.as_ptr());
-    }
-    let function = make(py, giving.giver.bind(py))?;
-    functions.set_item(key, &function)?;
-    Ok(function.as_ptr())
-}
-
-/// CALL or CALL_KW of a callable with `n` arguments, the first in the receiver's place, `names` for the last of them.
-fn calling<'py>(
-    py: Python<'py>,
-    n: usize,
-    names: &Bound<'py, PyAny>,
-    giver: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let ops = Opcodes::get(py)?;
-    let mut code = Assembler::default();
-    code.emit(ops, ops.unpack_sequence, n as u32 + 1);
-    let n_behind = n as u32 - 1;
-    match (names.is_none(), ops.kw_names, ops.call_kw) {
-        (false, _, Some(call_kw)) => {
-            code.emit(ops, ops.load_const, 1);
-            code.emit(ops, call_kw, n_behind);
-        }
-        (is_plain, kw_names, _) => {
-            if let (false, Some(kw_names)) = (is_plain, kw_names) {
-                code.emit(ops, kw_names, 1);
-            }
-            if let Some(precall) = ops.precall {
-                code.emit(ops, precall, n_behind);
-            }
-            code.emit(ops, ops.call, n_behind);
-        }
-    }
-    function(py, ops, &code, &[giver, names], n + 3)
-}
-
-/// CALL_FUNCTION_EX of callable, argument tuple and perhaps keywords: on top in this order, the giver below them.
-#[cfg(Py_3_12)]
-fn calling_ex<'py>(
-    py: Python<'py>,
-    has_keywords: bool,
-    giver: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let ops = Opcodes::get(py)?;
-    let mut code = Assembler::default();
-    let n = 2 + u32::from(has_keywords);
-    code.emit(ops, ops.unpack_sequence, n);
-    // giver, [keywords,] arguments, callable → callable, [keywords,] arguments
-    code.emit(ops, ops.swap, n + 1);
-    code.emit(ops, ops.pop_top, 0);
-    if has_keywords {
-        code.emit(ops, ops.swap, 2);
-    }
-    // The null belongs below the callable, or between it and the arguments: it is pushed last and sinks.
-    code.emit(ops, ops.push_null, 0);
-    let depth = if cfg!(Py_3_13) { n } else { n + 1 };
-    for below in (2..=depth).rev() {
-        code.emit(ops, ops.swap, below);
-    }
-    code.emit(ops, ops.call_function_ex, u32::from(has_keywords));
-    function(py, ops, &code, &[giver], n as usize + 2)
-}
-
-/// Takes over what is pending, runs `body` and returns its value. When nothing is pending, because somebody found the
-/// function and called it, it returns the giver.
-fn function<'py>(
-    py: Python<'py>,
-    ops: &Opcodes,
-    body: &Assembler,
-    consts: &[&Bound<'py, PyAny>],
-    stack_size: usize,
-) -> PyResult<Bound<'py, PyAny>> {
-    let mut code = Assembler::default();
-    code.emit(ops, ops.load_const, 0);
-    let return_value = 1;
-    code.emit(ops, ops.for_iter, body.n_units() + return_value);
-    code.bytes.extend(&body.bytes);
-    code.emit(ops, ops.return_value, 0);
-    trampoline::emit_loop_end(&mut code, ops);
-    code.emit(ops, ops.load_const, 0);
-    code.emit(ops, ops.return_value, 0);
-    trampoline::function(py, &code, consts, stack_size, "<call>")
-}
-
-fn new_giver(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let mut slots = [
-        ffi::PyType_Slot { slot: ffi::Py_tp_iter, pfunc: ffi::PyObject_SelfIter as *mut _ },
-        ffi::PyType_Slot { slot: ffi::Py_tp_iternext, pfunc: giver_next as *mut _ },
-        ffi::PyType_Slot { slot: 0, pfunc: null_mut() },
-    ];
-    trampoline::singleton(py, c"overdrive._core.Giver", &mut slots)
 }

@@ -5,7 +5,7 @@
 //! signal or thread switch can happen inside it.
 #![expect(unsafe_code, reason = "defines a C-level type and reads the frame below the running one")]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
@@ -52,8 +52,8 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     raise.emit(ops, ops.call, 0);
     raise.emit(ops, ops.return_value, 0);
     let made = Trampolines {
-        reexecute: function(py, &reexecute, &[&leaver], 4, "<leave>")?.unbind(),
-        raise: function(py, &raise, &[&leaver], 4, "<leave>")?.unbind(),
+        reexecute: function(py, &reexecute, &leaver)?.unbind(),
+        raise: function(py, &raise, &leaver)?.unbind(),
     };
     let _ = TRAMPOLINES.set(made);
     Ok(())
@@ -80,26 +80,20 @@ pub fn function_for(exit: Exit) -> *mut ffi::PyObject {
     unsafe { ffi::Py_NewRef(function.as_ptr()) }
 }
 
-/// A function without parameters of this bytecode, which has no RESUME and no source.
-///
-/// # Errors
-/// What creating the objects raises.
-pub(super) fn function<'py>(
+fn function<'py>(
     py: Python<'py>,
     code: &Assembler,
-    consts: &[&Bound<'py, PyAny>],
-    stack_size: usize,
-    name: &str,
+    leaver: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let template = super::evaluate(py, c"lambda: None")?.getattr(intern!(py, "__code__"))?;
     let fields = PyDict::new(py);
     fields.set_item("co_code", PyBytes::new(py, &code.bytes))?;
-    fields.set_item("co_consts", PyTuple::new(py, consts)?)?;
+    fields.set_item("co_consts", PyTuple::new(py, [leaver])?)?;
     fields.set_item("co_linetable", PyBytes::new(py, &unlocated(code.n_units())))?;
     fields.set_item("co_exceptiontable", PyBytes::new(py, b""))?;
-    fields.set_item("co_stacksize", stack_size)?;
-    fields.set_item("co_name", name)?;
-    fields.set_item("co_qualname", name)?;
+    fields.set_item("co_stacksize", 4)?;
+    fields.set_item("co_name", "<leave>")?;
+    fields.set_item("co_qualname", "<leave>")?;
     fields.set_item("co_filename", "<overdrive>")?;
     let code = template.call_method("replace", (), Some(&fields))?;
     py.import("types")?.getattr("FunctionType")?.call1((code, PyDict::new(py)))
@@ -113,20 +107,8 @@ fn new_leaver(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: leaver_call as *mut _ },
         ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() },
     ];
-    singleton(py, c"overdrive._core.Leaver", &mut slots)
-}
-
-/// The only object of a new type that has no fields.
-///
-/// # Errors
-/// What creating the type raises.
-pub(super) fn singleton<'py>(
-    py: Python<'py>,
-    name: &'static CStr,
-    slots: &mut [ffi::PyType_Slot],
-) -> PyResult<Bound<'py, PyAny>> {
     let mut spec = ffi::PyType_Spec {
-        name: name.as_ptr(),
+        name: c"overdrive._core.Leaver".as_ptr(),
         basicsize: size_of::<ffi::PyObject>() as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,

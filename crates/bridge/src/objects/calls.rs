@@ -4,7 +4,7 @@
 //! the first is free for the callee.
 #![expect(unsafe_code, reason = "entries of the object table: called by machine code, call CPython")]
 
-use std::{ptr, slice};
+use std::ptr;
 
 use pyo3::ffi::{self, PyObject};
 
@@ -48,20 +48,21 @@ pub(super) unsafe extern "C" fn call_giving(
 ) -> *mut PyObject {
     // SAFETY: the table's contract; there is a callable. The references are released in CPython's order.
     unsafe {
-        let (callable, args) = (*values, values.add(1));
-        let given = slice::from_raw_parts(args, n as usize - 1);
+        let (callable, args, n) = (*values, values.add(1), n as usize - 1);
         let result = if ffi::Py_TYPE(callable) == &raw mut ffi::PyFunction_Type
             && keywords.is_null()
-            && let Some(result) = native::call_without_frame(callable, args, given.len())
+            && let Some(result) = native::call_without_frame(callable, args, n)
         {
             result
-        } else if giving::moves_visibly(callable, given) {
-            return giving::call(callable, given, keywords);
+        } else if giving::moves(callable) {
+            return giving::call(callable, args, n, keywords);
         } else {
-            ffi::PyObject_Vectorcall(callable, args, positional(n - 1, keywords), keywords)
+            ffi::PyObject_Vectorcall(callable, args, positional(n as i64, keywords), keywords)
         };
         ffi::Py_DECREF(callable);
-        given.iter().for_each(|arg| ffi::Py_DECREF(*arg));
+        for i in 0..n {
+            ffi::Py_DECREF(*args.add(i));
+        }
         result
     }
 }
@@ -75,14 +76,56 @@ pub(super) unsafe extern "C" fn call_ex(
     // SAFETY: the table's contract. 3.11 holds the arguments until the call ends, later versions move them.
     unsafe {
         #[cfg(Py_3_12)]
-        if ffi::Py_TYPE(callable) == &raw mut ffi::PyFunction_Type {
-            return giving::call_ex(callable, args, keywords);
+        if giving::moves(callable) && (keywords.is_null() || ffi::PyDict_CheckExact(keywords) != 0) {
+            let tuple = as_tuple(callable, args);
+            ffi::Py_DECREF(args);
+            let spread = tuple.and_then(|tuple| spread(tuple, keywords));
+            ffi::Py_XDECREF(keywords);
+            let Some((mut values, names)) = spread else {
+                ffi::Py_DECREF(callable);
+                return ptr::null_mut();
+            };
+            let n = values.len() - 1;
+            let keywords = names.as_ref().map_or(ptr::null_mut(), Owned::as_ptr);
+            return giving::call(callable, values.as_mut_ptr().add(1), n, keywords);
         }
         let result = call_unpacked(callable, args, keywords);
         ffi::Py_DECREF(callable);
         ffi::Py_DECREF(args);
         ffi::Py_XDECREF(keywords);
         result
+    }
+}
+
+/// Owned values behind a free slot, those of the keywords last, and the names of these. `None` with an exception.
+#[cfg(Py_3_12)]
+unsafe fn spread(args: Owned, keywords: *mut PyObject) -> Option<(Vec<*mut PyObject>, Option<Owned>)> {
+    // SAFETY: an exact tuple; an exact dictionary or null. Nothing runs between the looks at them.
+    unsafe {
+        let n_args = ffi::PyTuple_GET_SIZE(args.as_ptr());
+        let mut values = Vec::with_capacity(1 + n_args as usize);
+        let mut keys = Vec::new();
+        let (mut at, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
+        values.push(ptr::null_mut());
+        values.extend((0..n_args).map(|i| ffi::PyTuple_GET_ITEM(args.as_ptr(), i)));
+        while !keywords.is_null() && ffi::PyDict_Next(keywords, &mut at, &mut key, &mut value) != 0 {
+            if ffi::PyUnicode_Check(key) == 0 {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"keywords must be strings".as_ptr());
+                return None;
+            }
+            keys.push(key);
+            values.push(value);
+        }
+        let mut names = None;
+        if !keys.is_empty() {
+            let made = Owned::new(ffi::PyTuple_New(keys.len() as ffi::Py_ssize_t))?;
+            for (i, key) in keys.into_iter().enumerate() {
+                ffi::PyTuple_SET_ITEM(made.as_ptr(), i as ffi::Py_ssize_t, ffi::Py_NewRef(key));
+            }
+            names = Some(made);
+        }
+        values[1..].iter().for_each(|value| ffi::Py_INCREF(*value));
+        Some((values, names))
     }
 }
 
@@ -104,25 +147,30 @@ unsafe fn call_unpacked(
             merged = dict;
             keywords = merged.as_ptr();
         }
-        let unpacked;
-        let mut args = args;
-        if ffi::PyTuple_CheckExact(args) == 0 {
-            if (*ffi::Py_TYPE(args)).tp_iter.is_none() && ffi::PySequence_Check(args) == 0 {
-                if let Some(callee) = Owned::new(_PyObject_FunctionStr(callable)) {
-                    ffi::PyErr_Format(
-                        ffi::PyExc_TypeError,
-                        c"%U argument after * must be an iterable, not %.200s".as_ptr(),
-                        callee.as_ptr(),
-                        type_name(args),
-                    );
-                }
-                return ptr::null_mut();
-            }
-            let Some(tuple) = Owned::new(ffi::PySequence_Tuple(args)) else { return ptr::null_mut() };
-            unpacked = tuple;
-            args = unpacked.as_ptr();
+        let Some(args) = as_tuple(callable, args) else { return ptr::null_mut() };
+        ffi::PyObject_Call(callable, args.as_ptr(), keywords)
+    }
+}
+
+/// What stands behind `*` as an exact tuple.
+unsafe fn as_tuple(callable: *mut PyObject, args: *mut PyObject) -> Option<Owned> {
+    // SAFETY: live objects, the GIL is held.
+    unsafe {
+        if ffi::PyTuple_CheckExact(args) != 0 {
+            return Some(Owned::share(args));
         }
-        ffi::PyObject_Call(callable, args, keywords)
+        if (*ffi::Py_TYPE(args)).tp_iter.is_none() && ffi::PySequence_Check(args) == 0 {
+            if let Some(callee) = Owned::new(_PyObject_FunctionStr(callable)) {
+                ffi::PyErr_Format(
+                    ffi::PyExc_TypeError,
+                    c"%U argument after * must be an iterable, not %.200s".as_ptr(),
+                    callee.as_ptr(),
+                    type_name(args),
+                );
+            }
+            return None;
+        }
+        Owned::new(ffi::PySequence_Tuple(args))
     }
 }
 

@@ -114,6 +114,14 @@ macro_rules! shapes {
     };
 }
 
+/// A reference that the callee takes over.
+fn given(arg: &Bound<'_, PyAny>) -> *mut PyObject {
+    let object = reference(arg);
+    // SAFETY: null, or alive.
+    unsafe { ffi::Py_XINCREF(object) };
+    object
+}
+
 /// Calls an entry of the object table by its name.
 #[pyfunction]
 #[pyo3(signature = (name, *args))]
@@ -131,6 +139,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
     let mut shape = String::new();
     for (ty, arg) in signature.args.iter().zip(args.iter()) {
         let (word, letter) = match ty {
+            Ty::Obj if entry.takes_over() && !signature.variadic => (Word::P(given(&arg).cast()), 'P'),
             Ty::Obj | Ty::Ptr => (Word::P(reference(&arg).cast()), 'P'),
             Ty::I64 | Ty::I1 => (Word::I(arg.extract()?), 'I'),
             Ty::F64 => (Word::F(arg.extract()?), 'F'),
@@ -141,7 +150,8 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
     }
     // The free slot first; whatever the callee leaves there is nobody's.
     let mut array = vec![ptr::null_mut()];
-    array.extend(args.iter().skip(n_fixed).map(|arg| reference(&arg)));
+    let variable = args.iter().skip(n_fixed);
+    array.extend(variable.map(|arg| if entry.takes_over() { given(&arg) } else { reference(&arg) }));
     if signature.variadic {
         words.push(Word::P(array.as_mut_ptr().wrapping_add(1).cast()));
         words.push(Word::I(array.len() as i64 - 1));
@@ -185,6 +195,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
         "Fp": (F) -> P;
         "Sp": (S) -> P;
         "IIPb": (I I P) -> u8;
+        "IPPb": (I P P) -> u8;
         "FPb": (F P) -> u8;
         "FFPb": (F F P) -> u8;
         "IIFb": (I I F) -> u8;

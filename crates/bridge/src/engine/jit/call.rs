@@ -5,7 +5,6 @@
 //! loop in it goes on in a frame when CPython asks for its turn.
 
 use std::ptr::null_mut;
-use std::slice;
 
 use pyo3::ffi;
 
@@ -72,10 +71,10 @@ unsafe fn through_twin(
         }
         let n_keywords = if keywords.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(keywords) as usize };
         let n = (nargsf & COUNT) + n_keywords;
-        let result = if giving::moves_visibly(target, slice::from_raw_parts(args, n))
-            && let Some(taken) = giving::take_from_caller(this.cast(), args, n)
+        let result = if giving::moves(target)
+            && let Some(mut taken) = giving::take_from_caller(this.cast(), args, n)
         {
-            giving::call(ffi::Py_NewRef(target), &taken, keywords)
+            giving::call(ffi::Py_NewRef(target), taken.as_mut_ptr().add(1), n, keywords)
         } else {
             ffi::PyObject_Vectorcall(target, args, nargsf, keywords)
         };

@@ -79,14 +79,16 @@ impl Tx<'_> {
         (0..n).any(|i| is_seen(self.peek(i)))
     }
 
-    /// The references of the top `n` entries, bottom first, to give away: the entries are null from here on, also for
-    /// the exit of a call that fails. They must be objects (null entries are left out).
+    /// The references of the top `n` entries, bottom first, to give away. They must be objects (null entries are left
+    /// out). The entries are None from here on, also for the exit of a call that fails: there the call may be made once
+    /// more, of an object that raises, and CPython takes no null for an argument.
     fn give_top(&mut self, n: usize) -> Vec<Value> {
         let len = self.st.stack.len();
         let mut given = Vec::with_capacity(n);
         for i in len - n.min(len)..len {
-            if let Val::Obj(o) = std::mem::replace(&mut self.st.stack[i], Val::Unset) {
+            if let Val::Obj(o) = self.st.stack[i].clone() {
                 given.push(self.owned_ref(&o));
+                self.st.stack[i] = Val::None;
             }
         }
         given

@@ -11,8 +11,9 @@
  *            what the caller gave as `out=`, and `run` fills it in. Without a plan, outputs are like the first input.
  * Errors.    A function returns OD_OK, or od_fail(context, OD_VALUE_ERROR, "what is wrong"): Python gets the exception.
  *            Nothing may unwind or jump out of a kernel.
- * Threads.   Kernels run without the GIL, several at once, each with a context of its own. A kernel may use threads of
- *            its own if they have ended, or touch nothing of the call, when it returns.
+ * Threads.   Kernels run without the GIL, several at once, each with a context of its own, which only the thread of the
+ *            call passes to functions here. A kernel may use threads of its own if they have ended, or touch nothing of
+ *            the call, when it returns.
  * Memory.    Scratch memory of the context goes at the end of the call, unless the arena was retained.
  * Versions.  The run time refuses libraries of another major version. Minor versions add at the end of structs.
  *

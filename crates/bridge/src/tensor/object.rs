@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use super::memory::Memory;
 use super::{attributes, buffer, hooks, index, methods};
 use crate::mechanics::gil_cell::GilCell;
+use crate::mechanics::raised::Raised;
 
 /// Tensors with more axes keep shape and strides in a block of their own.
 const INLINE: usize = 8;
@@ -303,14 +304,13 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         if matches!(*(*this).memory, Memory::Owner) && (*this).hooks.get().is_null() {
             ffi::Py_XDECREF((*this).owner);
         } else {
-            let (mut kind, mut value, mut trace) = (null_mut(), null_mut(), null_mut());
-            ffi::PyErr_Fetch(&mut kind, &mut value, &mut trace);
+            let raised = Raised::take();
             ManuallyDrop::drop(&mut (*this).memory);
             ffi::Py_XDECREF((*this).owner);
             if !(*this).hooks.get().is_null() {
                 hooks::run((*this).hooks.get());
             }
-            ffi::PyErr_Restore(kind, value, trace);
+            raised.restore();
         }
         let ndim = (*this).ndim as usize;
         if ndim > INLINE {

@@ -238,9 +238,9 @@ def transfers(table, mib):
         ray.shutdown()
         table.row(
             f"{mib} MiB by `ray.put` and `ray.get` (one process)",
-            f"{single * 1e3:.1f} ms (`share`)",
+            f"{pooled * 1e3:.1f} ms (a pool, two processes)",
             f"{stored * 1e3:.1f} ms",
-            f"{stored / single:.1f}×",
+            f"{stored / pooled:.1f}×",
             "–",
             True,
         )

@@ -399,6 +399,76 @@ def test_a_jitted_callable_finds_its_arguments_unheld():
         assert events(lambda: python_calls(jitted_drops, Owner)) == want
 
 
+@pytest.mark.parametrize("fn", CALLS, ids=lambda fn: fn.__name__)
+def test_compiled_code_gives_a_jitted_callable_its_arguments(fn, monkeypatch):
+    want = events(fn)
+    for name in ("drops", "drops_second", "keeps", "raises", "generator"):
+        monkeypatch.setitem(globals(), name, overdrive.jit(globals()[name]))
+    for method in ("method", "drop_self"):
+        monkeypatch.setattr(Thing, method, overdrive.jit(Thing.__dict__[method]))
+    compiled = overdrive.jit(fn)
+    for _ in range(60):
+        assert events(compiled) == want
+
+
+def test_compiled_code_and_a_jitted_method():
+    class Plain:
+        method = jitted_drops.__wrapped__
+        drop_self = Owner.__dict__["drop_self"].__wrapped__
+
+    want = events(lambda: python_calls(jitted_drops.__wrapped__, Plain))
+    compiled = overdrive.jit(python_calls)
+    for _ in range(60):
+        assert events(lambda: compiled(jitted_drops, Owner)) == want
+
+
+def test_compiled_code_calls_a_jitted_callable_that_dies_meanwhile():
+    def make():
+        @overdrive.jit
+        def inner(x, again):
+            LOG.append("inner")
+            del x
+            LOG.append("behind x")
+            return 1 if again else 2
+
+        return inner
+
+    def calls(make):
+        return make()(Thing("a"), True) + make()(Thing("b"), False)
+
+    want = events(lambda: calls(lambda: make().__wrapped__))
+    compiled = overdrive.jit(calls)
+    for _ in range(30):
+        assert events(lambda: compiled(make)) == want
+
+
+def test_compiled_code_calls_a_leaf_version_and_what_it_misses():
+    @overdrive.jit
+    def add(a, b):
+        return a + b
+
+    @overdrive.jit
+    def sums(xs):
+        return [add(x, y) for x, y in xs]
+
+    values = [(1.5, 2.5), (1, 2), ("a", "b"), (10**30, 1), (1.5, 2), ([1], [2])]
+    plain = [x + y for x, y in values]
+    for _ in range(50):
+        assert sums(values) == plain
+        assert [add(x, y) for x, y in values] == plain
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        add(1, "b")
+    assert [f.name for f in traceback.extract_tb(caught.tb)][-1] == "add"
+    with pytest.raises(TypeError, match="unsupported operand"):
+        sums([(1, "b")])
+    before = sys.getrefcount(values[5][0])
+    for _ in range(100):
+        sums(values)
+        add(*values[5])
+    after = sys.getrefcount(values[5][0])
+    assert after == before
+
+
 def test_other_code_that_calls_a_jitted_callable_keeps_what_it_holds():
     def outcome(drops, owner):
         log = events(lambda: other_code_calls(drops, owner))

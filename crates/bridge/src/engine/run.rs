@@ -18,6 +18,7 @@ use super::{build, errors, jit, promotion};
 use crate::mechanics::activation::{Activation, Exit};
 use crate::mechanics::frame::{Frame, field};
 use crate::mechanics::native::{Body, LoopOutcome, activation_of};
+use crate::mechanics::raised::Raised;
 use crate::mechanics::resume::State;
 use crate::mechanics::{layout, poll};
 use crate::objects;
@@ -112,6 +113,7 @@ unsafe fn enter(
                 profile: version.profile_words(),
             },
             activation: std::ptr::from_mut(activation).cast(),
+            is_vectorcall: false,
         };
         // Counted first: the code may ask how often it was entered.
         version.entered.set(version.entered.get() + 1);
@@ -298,7 +300,7 @@ unsafe fn return_from_loop(unit: &Unit, activation: &mut Activation<'_>, value: 
 pub(crate) unsafe extern "C" fn exit(
     rt: *mut Rt,
     frame: *mut u8,
-    _args: *mut *mut u8,
+    args: *mut *mut u8,
     exit_id: u32,
     values: *const u64,
 ) -> *mut u8 {
@@ -309,20 +311,15 @@ pub(crate) unsafe extern "C" fn exit(
         let index = exit_id as usize;
         let exit = &version.function().exits[index];
         if exit.kind == ExitKind::Entry {
-            return MISS;
+            return if (*run).is_vectorcall { through_twin(version, args) } else { MISS };
         }
         let _stays = version.stays();
         let unit = &*version.unit;
         unit.exited(version, index);
         let is_raise = exit.kind == ExitKind::Raise;
-        let mut raised = [null_mut(); 3];
-        let [kind, value, traceback] = &mut raised;
-        if is_raise {
-            ffi::PyErr_Fetch(kind, value, traceback);
-        }
+        let raised = if is_raise { Raised::take() } else { Raised::none() };
         let Some(mut built) = objects::materialise(exit, values, version.consts.objects()) else {
             // Out of memory while leaving: what was raised first is lost, the frame ends here.
-            raised.into_iter().for_each(|o| ffi::Py_XDECREF(o));
             return null_mut();
         };
         let (mut locals, stack) = (std::mem::take(&mut built.locals), std::mem::take(&mut built.stack));
@@ -345,15 +342,35 @@ pub(crate) unsafe extern "C" fn exit(
                 return without_frame(Python::assume_attached(), version.unit, state).cast();
             }
         }
-        let [kind, value, traceback] = std::mem::replace(&mut state.raised, [null_mut(); 3]);
-        if is_raise {
-            ffi::PyErr_Restore(kind, value, traceback);
-        }
+        state.give_back_raised();
         let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
         match own_activation {
             Some(mut activation) => activation.leave(exit.offset, &locals, &stack, how).cast(),
             None => (*(*run).activation).leave(exit.offset, &locals, &stack, how).cast(),
         }
+    }
+}
+
+/// The jitted callable was called with arguments that this version does not take; nothing has happened.
+#[inline(never)]
+unsafe fn through_twin(version: &Version, args: *mut *mut u8) -> *mut u8 {
+    // SAFETY: the callable is alive at the beginning of its call; the machine code that returns from here must be to the
+    // end.
+    unsafe {
+        let unit = kept(version.unit);
+        let _stays = version.stays();
+        let n = version.function().n_args as usize;
+        jit::through_twin(unit.jitted.get(), args.cast(), n, null_mut()).cast()
+    }
+}
+
+/// # Safety
+/// `unit` lives.
+unsafe fn kept(unit: *const Unit) -> Arc<Unit> {
+    // SAFETY: units live in an `Arc`.
+    unsafe {
+        Arc::increment_strong_count(unit);
+        Arc::from_raw(unit)
     }
 }
 
@@ -383,11 +400,8 @@ unsafe fn give_back_globals(py: Python<'_>, unit: &Unit, slots: &[u32], register
 
 /// Goes on behind a call without a frame.
 unsafe fn without_frame(py: Python<'_>, unit: *const Unit, state: State) -> *mut ffi::PyObject {
-    // SAFETY: units live in an `Arc`; this reference keeps the continuation while it runs.
-    let unit = unsafe {
-        Arc::increment_strong_count(unit);
-        Arc::from_raw(unit)
-    };
+    // SAFETY: machine code of the unit is running. This reference keeps the continuation while it runs.
+    let unit = unsafe { kept(unit) };
     match unit.resumer(py) {
         // SAFETY: the state is that of an exit of this code; leaf versions have no free variables.
         Ok(resumer) => unsafe { resumer.resume(py, unit.globals, null_mut(), state) },

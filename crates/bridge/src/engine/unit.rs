@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::ptr::null_mut;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub(crate) struct Leaf {
     pub(crate) n_args: Cell<usize>,
     pub(crate) entry: Cell<NativeFn>,
     pub(crate) rt: Cell<*mut Rt>,
+    /// For calls straight from the jitted callable.
+    pub(crate) vectorcall_rt: Cell<*mut Rt>,
     /// Where such calls are counted: in the version.
     pub(crate) calls: Cell<*const Cell<u64>>,
 }
@@ -90,6 +93,32 @@ impl Leaf {
             let entry = self.entry.get();
             let result = entry(args.cast(), frame.0, self.rt.get(), eval_breaker);
             (result != MISS).then_some(result.cast())
+        }
+    }
+
+    /// As [`Leaf::call`] for the jitted callable's own vectorcall: arguments that the version does not take go through
+    /// the twin, so this is the caller's last word and becomes a jump. `None` only when the count is another.
+    ///
+    /// # Safety
+    /// As [`Leaf::call`]; the unit's `jitted` is the object called.
+    #[inline]
+    pub(crate) unsafe fn vectorcall(
+        &self,
+        args: *const *mut ffi::PyObject,
+        n: usize,
+        eval_breaker: *const u8,
+    ) -> Option<*mut ffi::PyObject> {
+        if n != self.n_args.get() || !self.is_there() {
+            return None;
+        }
+        // SAFETY: as in `call`.
+        unsafe {
+            let calls = &*self.calls.get();
+            calls.set(calls.get() + 1);
+            Some(
+                self.entry.get()(args.cast_mut().cast(), null_mut(), self.vectorcall_rt.get(), eval_breaker)
+                    .cast(),
+            )
         }
     }
 }
@@ -184,7 +213,8 @@ impl Unit {
             leaf: Leaf {
                 n_args: Cell::new(usize::MAX),
                 entry: Cell::new(no_entry),
-                rt: Cell::new(std::ptr::null_mut()),
+                rt: Cell::new(null_mut()),
+                vectorcall_rt: Cell::new(null_mut()),
                 calls: Cell::new(std::ptr::null()),
             },
             tries: [const { Cell::new(std::ptr::null()) }; MAX_VERSIONS],
@@ -196,7 +226,7 @@ impl Unit {
             counters: Counters::default(),
             resumer: OnceCell::new(),
             is_strict,
-            jitted: Cell::new(std::ptr::null_mut()),
+            jitted: Cell::new(null_mut()),
             stub: RefCell::new(None),
             plain: OnceCell::new(),
             state: RefCell::new(State::default()),
@@ -565,6 +595,7 @@ impl Unit {
             Some(version) => {
                 self.leaf.entry.set(version.entry());
                 self.leaf.rt.set(version.leaf_rt());
+                self.leaf.vectorcall_rt.set(version.vectorcall_rt());
                 self.leaf.calls.set(&raw const version.leaf_calls);
                 self.leaf.n_args.set(version.function().n_args as usize);
             }

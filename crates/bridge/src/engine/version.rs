@@ -64,6 +64,8 @@ pub(crate) struct Version {
     active: Cell<u32>,
     /// For calls without a frame.
     leaf_run: Run,
+    /// For calls straight from the jitted callable.
+    vectorcall_run: Run,
 }
 
 /// What machine code gets as its `Rt`: the contract's fields first, then the activation.
@@ -72,6 +74,9 @@ pub(crate) struct Run {
     pub(crate) rt: Rt,
     /// Null for a call without a frame.
     pub(crate) activation: *mut Activation<'static>,
+    /// The jitted callable itself was called with these arguments: what the version does not take goes through its twin
+    /// instead of being answered with `MISS`, so that the vectorcall can end in a jump to the machine code.
+    pub(crate) is_vectorcall: bool,
 }
 
 /// What a translation leaves behind beside its IR.
@@ -105,6 +110,15 @@ impl Version {
             && watched.is_empty()
             && !takes_arguments(function);
         let n_exits = function.exits.len();
+        let frameless = |this: &Weak<Version>, is_vectorcall| Run {
+            rt: Rt {
+                code_base: std::ptr::null(),
+                owner: this.as_ptr().cast_mut().cast(),
+                profile: std::ptr::null_mut(),
+            },
+            activation: std::ptr::null_mut(),
+            is_vectorcall,
+        };
         Arc::new_cyclic(|this: &Weak<Version>| Version {
             unit,
             place,
@@ -120,14 +134,8 @@ impl Version {
             quiet_runs: Cell::new(if watched.is_empty() { QUIET_RUNS } else { 0 }),
             is_hasty,
             active: Cell::new(0),
-            leaf_run: Run {
-                rt: Rt {
-                    code_base: std::ptr::null(),
-                    owner: this.as_ptr().cast_mut().cast(),
-                    profile: std::ptr::null_mut(),
-                },
-                activation: std::ptr::null_mut(),
-            },
+            leaf_run: frameless(this, false),
+            vectorcall_run: frameless(this, true),
             code,
             notes,
             types,
@@ -166,6 +174,11 @@ impl Version {
     /// The `Rt` of calls without a frame.
     pub(crate) fn leaf_rt(&self) -> *mut Rt {
         (&raw const self.leaf_run.rt).cast_mut()
+    }
+
+    /// The `Rt` of calls straight from the jitted callable.
+    pub(crate) fn vectorcall_rt(&self) -> *mut Rt {
+        (&raw const self.vectorcall_run.rt).cast_mut()
     }
 
     /// One word per profile slot, written by machine code.

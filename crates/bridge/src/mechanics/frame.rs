@@ -11,6 +11,12 @@ use pyo3::ffi;
 
 use super::layout;
 
+#[cfg(not(Py_3_12))]
+unsafe extern "C" {
+    /// The run time's state; only offsets of `layout::runtime` in it are used.
+    static mut _PyRuntime: u8;
+}
+
 /// One code unit of bytecode: opcode and argument byte.
 pub type Unit = u16;
 
@@ -189,8 +195,18 @@ impl Thread {
     /// The GIL is held.
     #[inline]
     pub unsafe fn current() -> Thread {
-        // SAFETY: the GIL is held, so there is a thread state.
-        unsafe { Thread(ffi::PyThreadState_Get().cast()) }
+        // SAFETY: the GIL is held, so there is a thread state. 3.11 keeps it in a variable, which the self-test compares
+        // with what the function says.
+        unsafe {
+            #[cfg(not(Py_3_12))]
+            {
+                Thread(field((&raw mut _PyRuntime).cast(), layout::runtime::TSTATE_CURRENT))
+            }
+            #[cfg(Py_3_12)]
+            {
+                Thread(ffi::PyThreadState_Get().cast())
+            }
+        }
     }
 
     /// The frame on top, which is the caller's when called from C; null outside Python.

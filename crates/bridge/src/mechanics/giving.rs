@@ -5,6 +5,8 @@
 //! begins by taking references of its own, for the frame. So ours are uncounted just before, and the frame's take their
 //! place: nothing runs in between, and what fails later releases what the frame had.
 //!
+//! A jitted callable, which wraps a function, takes its arguments over in its own way ([`register`]).
+//!
 //! In: owned references. Out: the result of the call.
 #![expect(
     unsafe_code,
@@ -12,6 +14,7 @@
 )]
 
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::ffi::{self, PyObject};
@@ -30,6 +33,24 @@ unsafe extern "C" {
 
 /// The vectorcall of every function to which nobody gave another one; 0 before [`prepare`].
 static VECTORCALL: AtomicUsize = AtomicUsize::new(0);
+
+/// How objects of a type are called with owned references: [`call`]'s contract.
+pub type GivingCall = unsafe fn(*mut PyObject, *mut *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
+
+/// A type, by address, whose calls move arguments too. Types of our own live as long as the process.
+static REGISTERED: OnceLock<(usize, GivingCall)> = OnceLock::new();
+
+/// Objects of `ty` are called by `call`. Once per process.
+pub fn register(ty: *mut ffi::PyTypeObject, call: GivingCall) {
+    REGISTERED.get_or_init(|| (ty as usize, call));
+}
+
+#[inline]
+unsafe fn registered(callable: *mut PyObject) -> Option<GivingCall> {
+    // SAFETY: a live object, by the callers' contracts.
+    let ty = unsafe { ffi::Py_TYPE(callable) } as usize;
+    REGISTERED.get().and_then(|(known, call)| (*known == ty).then_some(*call))
+}
 
 /// Looks at a function.
 ///
@@ -55,9 +76,10 @@ pub unsafe fn moves(callable: *mut PyObject) -> bool {
         if ffi::Py_TYPE(callable) == &raw mut PyMethod_Type {
             function = PyMethod_Function(callable);
         }
-        ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type
-            && field::<usize>(function.cast(), layout::function::VECTORCALL)
-                == VECTORCALL.load(Ordering::Relaxed)
+        if ffi::Py_TYPE(function) != &raw mut ffi::PyFunction_Type {
+            return registered(function).is_some();
+        }
+        field::<usize>(function.cast(), layout::function::VECTORCALL) == VECTORCALL.load(Ordering::Relaxed)
     }
 }
 
@@ -81,6 +103,9 @@ pub unsafe fn call(
             *first = ffi::Py_NewRef(PyMethod_Self(callable));
             n += 1;
             ffi::Py_DECREF(callable);
+        }
+        if let Some(call) = registered(function) {
+            return call(function, first, n, keywords);
         }
         let n_keywords = if keywords.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(keywords) as usize };
         for i in 0..n {

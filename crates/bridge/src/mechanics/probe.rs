@@ -15,8 +15,9 @@ use super::activation::{Activation, Exit, KEEP};
 use super::bytecode::Opcodes;
 use super::frame::{Frame, code_int, field};
 use super::native::{Body, LoopOutcome};
+use super::raised::Raised;
 use super::resume::{Resumer, State};
-use super::{layout, osr, poll, raised, stack, stub};
+use super::{layout, osr, poll, stack, stub};
 
 static NULL: OnceLock<Py<PyAny>> = OnceLock::new();
 
@@ -106,15 +107,11 @@ fn state_of(
     stack: &Bound<'_, PyList>,
     raised: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<State> {
-    let mut error = [std::ptr::null_mut(); 3];
-    if let Some(raised) = raised {
-        // SAFETY: the three references belong to the state.
-        unsafe {
-            error[0] = ffi::Py_NewRef(raised.get_type().as_ptr());
-            error[1] = ffi::Py_NewRef(raised.as_ptr());
-            error[2] = ffi::PyException_GetTraceback(raised.as_ptr());
-        }
-    }
+    // SAFETY: the GIL is held; the exception with its traceback is raised and taken back at once.
+    let error = raised.map_or_else(Raised::none, |raised| unsafe {
+        PyErr::from_value(raised.clone()).restore(raised.py());
+        Raised::take()
+    });
     Ok(State {
         offset,
         locals: owned(locals),
@@ -150,10 +147,7 @@ impl Scripted {
         stack.del_slice(0, stack.len())?;
         // SAFETY: the test answers for the state.
         unsafe {
-            let raised = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
-            if state.exit == Exit::Raise {
-                raised::restore_parts(raised);
-            }
+            state.give_back_raised();
             let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
             activation.leave(offset, &locals, &stack, state.exit);
         }

@@ -94,18 +94,6 @@ impl Drop for Raised {
     }
 }
 
-/// Makes (type, value, traceback), as `PyErr_Fetch` gives them, the pending exception; takes the references over.
-///
-/// # Safety
-/// The GIL is held.
-pub unsafe fn restore_parts(parts: [*mut ffi::PyObject; 3]) {
-    #[cfg_attr(Py_3_12, expect(deprecated, reason = "machine code's callers still keep three parts"))]
-    // SAFETY: the caller's contract.
-    unsafe {
-        ffi::PyErr_Restore(parts[0], parts[1], parts[2])
-    }
-}
-
 /// `tb_next` as a new reference; null at the end.
 unsafe fn next_entry(traceback: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a traceback object or null, and no exception is pending.

@@ -15,8 +15,9 @@ use super::activation::{Activation, Exit, KEEP};
 use super::frame::Thread;
 use super::gil_cell::GilCell;
 use super::native::{Body, LoopOutcome};
+use super::raised::Raised;
 use super::stack::stack_low;
-use super::{osr, raised, stub};
+use super::{osr, stub};
 
 /// Where a function goes on. Owns its references; null is an unset variable or a null stack entry, and for a cell's
 /// slot a new empty cell. Free variables come from the closure: their entries are [`KEEP`].
@@ -26,15 +27,28 @@ pub struct State {
     pub locals: Vec<*mut ffi::PyObject>,
     pub stack: Vec<*mut ffi::PyObject>,
     pub exit: Exit,
-    /// The exception of [`Exit::Raise`] as (type, value, traceback), else null.
-    pub raised: [*mut ffi::PyObject; 3],
+    /// The exception of [`Exit::Raise`], else none.
+    pub raised: Raised,
+}
+
+impl State {
+    /// Makes the exception of [`Exit::Raise`] the pending one.
+    ///
+    /// # Safety
+    /// The GIL is held.
+    pub unsafe fn give_back_raised(&mut self) {
+        if self.exit == Exit::Raise {
+            // SAFETY: by contract.
+            unsafe { std::mem::replace(&mut self.raised, Raised::none()).restore() };
+        }
+    }
 }
 
 impl Drop for State {
     fn drop(&mut self) {
         // SAFETY: owned references, taken out when they are handed over; the GIL is held wherever a state lives.
         unsafe {
-            for object in self.locals.drain(..).chain(self.stack.drain(..)).chain(self.raised) {
+            for object in self.locals.drain(..).chain(self.stack.drain(..)) {
                 if object != KEEP {
                     ffi::Py_XDECREF(object);
                 }
@@ -68,10 +82,7 @@ impl Body for ResumeBody {
                 Some(all.swap_remove(index).1)
             });
             let Some(mut state) = found else { return std::ptr::null_mut() };
-            let raised = std::mem::replace(&mut state.raised, [std::ptr::null_mut(); 3]);
-            if state.exit == Exit::Raise {
-                raised::restore_parts(raised);
-            }
+            state.give_back_raised();
             let (locals, stack) = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
             activation.leave(state.offset, &locals, &stack, state.exit)
         }

@@ -98,8 +98,12 @@ fn interpreter(py: Python<'_>) -> PyResult<()> {
         Err(_) => false,
     };
     expect(!free_threaded, "this build runs without the GIL")?;
-    // SAFETY: the GIL is held.
-    let interp = unsafe { Thread(ffi::PyThreadState_Get().cast()).interp() };
+    // SAFETY: the GIL is held; only the address of what is found is looked at.
+    let current = unsafe { Thread::current().0 };
+    // SAFETY: as above.
+    expect(current == unsafe { ffi::PyThreadState_Get().cast() }, "the current thread is kept elsewhere")?;
+    // SAFETY: as above.
+    let interp = unsafe { Thread(current).interp() };
     // SAFETY: as above.
     expect(interp == unsafe { ffi::PyInterpreterState_Get() }, "the thread state is laid out otherwise")?;
     expect(is_main_interpreter(), "this is a sub-interpreter")?;

@@ -17,6 +17,8 @@ use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyErr, PyResult, Python};
 
 use super::unit::Unit;
+use crate::mechanics::giving;
+pub(super) use call::through_twin;
 
 /// The object. Reference fields are owned; `unit` is owned by the native object in the twin's code.
 #[repr(C)]
@@ -122,7 +124,9 @@ fn type_object(py: Python<'_>) -> PyResult<*mut ffi::PyTypeObject> {
         return Ok(ty.0);
     }
     let ty = make_type(py)?;
-    Ok(TYPE.get_or_init(|| TypePtr(ty)).0)
+    let ty = TYPE.get_or_init(|| TypePtr(ty)).0;
+    giving::register(ty, call::call_giving);
+    Ok(ty)
 }
 
 const fn member(name: &'static std::ffi::CStr, offset: usize) -> ffi::PyMemberDef {

@@ -25,6 +25,8 @@ compile_error!("overdrive knows the run-time structs of CPython 3.11, 3.12 and 3
 pub use this_version::cframe;
 #[cfg(not(Py_3_13))]
 pub use this_version::interp;
+#[cfg(not(Py_3_12))]
+pub use this_version::runtime;
 pub use this_version::{
     bytearray, bytes, cell, code, dict, dict_keys, enumerate, float, frame, frame_object, function, list,
     list_iter, long, range_iter, seq_iter, thread, tuple, tuple_iter, type_object, zip,

@@ -45,6 +45,9 @@ pub mod thread {
     pub const PY_RECURSION: usize = 32;
     pub const CURRENT_EXCEPTION: usize = 96;
 }
+pub mod runtime {
+    pub const TSTATE_CURRENT: usize = 576;
+}
 pub mod interp {
     pub const EVAL_BREAKER: usize = 100;
 }

@@ -116,6 +116,10 @@ entries! {
     GetItem = "getitem", [Obj, Obj] => O, Null, Opaque;
     /// container, key, value
     SetItem = "setitem", [Obj, Obj, Obj] => I, Negative, Opaque;
+    /// exact dict, key, default: `dict.get`
+    DictGet = "dict_get", [Obj, Obj, Obj] => O, Null, Opaque;
+    /// exact dict, key, value
+    DictSetItem = "dict_setitem", [Obj, Obj, Obj] => I, Negative, Opaque;
     DelItem = "delitem", [Obj, Obj] => I, Negative, Opaque;
     /// globals, builtins, name: as LOAD_GLOBAL does
     LoadGlobal = "load_global", [Obj, Obj, Obj] => O, Null, Opaque;

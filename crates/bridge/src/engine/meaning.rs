@@ -27,8 +27,11 @@ pub(crate) fn meaning(value: &Bound<'_, PyAny>) -> Meaning {
         if ffi::PyCFunction_CheckExact(ptr) != 0 {
             return builtin_function(ptr);
         }
-        if ptr == list_append() {
+        if ptr == method_of(&raw mut ffi::PyList_Type, c"append") {
             return Meaning::ListAppend;
+        }
+        if ptr == method_of(&raw mut ffi::PyDict_Type, c"get") {
+            return Meaning::DictGet;
         }
         builtin_type(ptr)
     }
@@ -101,17 +104,16 @@ fn is_loaded_as(value: &Bound<'_, PyAny>, name: &CStr) -> bool {
     }
 }
 
-/// The method descriptor `list.append`: `list` is immutable, so its dictionary entry never changes.
-fn list_append() -> *mut ffi::PyObject {
+/// A method descriptor of a built-in type, borrowed: such a type is immutable, so its dictionary entry never changes.
+fn method_of(ty: *mut ffi::PyTypeObject, name: &CStr) -> *mut ffi::PyObject {
     // SAFETY: GIL held by every caller in this module; the type and its dictionary live as long as the process.
     unsafe {
-        let name = c"append";
         let key = ffi::PyUnicode_InternFromString(name.as_ptr());
         if key.is_null() {
             ffi::PyErr_Clear();
             return std::ptr::null_mut();
         }
-        let found = ffi::PyObject_GetAttr((&raw mut ffi::PyList_Type).cast(), key);
+        let found = ffi::PyObject_GetAttr(ty.cast(), key);
         ffi::Py_DECREF(key);
         if found.is_null() {
             ffi::PyErr_Clear();

@@ -19,6 +19,7 @@ mod calls;
 mod iterate;
 mod build;
 mod strings;
+mod dicts;
 mod functions;
 mod boxing;
 mod numbers;
@@ -93,6 +94,8 @@ pub fn address(entry: Entry) -> usize {
         Entry::BuildString => build::build_string as _,
         Entry::BuildSlice => build::build_slice as _,
         Entry::Format => build::format as _,
+        Entry::DictGet => dicts::dict_get as _,
+        Entry::DictSetItem => dicts::dict_setitem as _,
         Entry::ListAppend => build::list_append as _,
         Entry::ListSetFloat => build::list_set_float as _,
         Entry::ListExtend => build::list_extend as _,

@@ -45,6 +45,8 @@ pub enum Meaning {
     Math(MathFn),
     /// The method descriptor `list.append`.
     ListAppend,
+    /// The method descriptor `dict.get`.
+    DictGet,
     /// A Python function or a jitted callable that could be compiled and called directly.
     PythonFunction,
 }

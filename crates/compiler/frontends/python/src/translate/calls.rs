@@ -31,7 +31,8 @@ impl Tx<'_> {
     pub(crate) fn is_native_call(&self, n: usize) -> bool {
         matches!(
             self.callee(n),
-            Some((Meaning::Builtin(_) | Meaning::Math(_), None)) | Some((Meaning::ListAppend, Some(_)))
+            Some((Meaning::Builtin(_) | Meaning::Math(_), None))
+                | Some((Meaning::ListAppend | Meaning::DictGet, Some(_)))
         ) && !self.blocked()
     }
 
@@ -160,8 +161,28 @@ impl Tx<'_> {
                 self.table(TableEntry::ListAppend, vec![list.v, item]);
                 self.finish_call(1, Val::None)
             }
+            Some((Meaning::DictGet, Some(Val::Obj(dict))))
+                if matches!(n, 1 | 2)
+                    && dict.ty == ObjTy::Exact(KnownType::Dict)
+                    && !self.is_seen_dying(n + 2) =>
+            {
+                self.dict_get(n, dict.v)
+            }
             _ => false,
         }
+    }
+
+    /// `dict.get(key)` or `dict.get(key, default)` of an exact dict; arguments that die here are left to `generic_call`,
+    /// which releases them in CPython's order.
+    fn dict_get(&mut self, n: usize, dict: Value) -> bool {
+        self.remark(Status::ThroughCPython, "dict.get");
+        self.box_top(n);
+        let refs = self.top_refs(n);
+        let (Some(key), default) = (refs.first().copied(), refs.get(1).copied()) else { return false };
+        let default = default.unwrap_or_else(|| self.none());
+        let v = self.call(TableEntry::DictGet, vec![dict, key, default]);
+        self.replace_top(n + 2, v);
+        true
     }
 
     fn is_iterable_call(&self, n: usize) -> bool {

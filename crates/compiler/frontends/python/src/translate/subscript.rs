@@ -193,9 +193,11 @@ impl Tx<'_> {
         }
         let why = format!("{}[{}] = {}", container.describe(), key.describe(), value.describe());
         self.remark(Status::ThroughCPython, &why);
+        let is_dict = matches!(&container, Val::Obj(o) if o.ty == ObjTy::Exact(KnownType::Dict));
         self.box_top(3);
         if let [value, container, key] = self.top_refs(3)[..] {
-            self.table(TableEntry::SetItem, vec![container, key, value]);
+            let entry = if is_dict { TableEntry::DictSetItem } else { TableEntry::SetItem };
+            self.table(entry, vec![container, key, value]);
         }
         self.drop_top(3);
         Ok(())

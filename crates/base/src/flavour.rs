@@ -131,6 +131,16 @@ impl DType {
         }
     }
 
+    /// Flavour of the number that indexing `holder` yields: NumPy's arrays give NumPy's scalars, tensors Python's numbers.
+    pub const fn element(self, holder: Holder) -> Flavour {
+        match (holder, self) {
+            (Holder::NdArray, _) => self.scalar(),
+            (Holder::Tensor, DType::F64 | DType::F32) => Flavour::Float,
+            (Holder::Tensor, DType::I64 | DType::I32 | DType::U8) => Flavour::Int,
+            (Holder::Tensor, DType::Bool) => Flavour::Bool,
+        }
+    }
+
     /// NumPy's name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -140,6 +150,25 @@ impl DType {
             DType::I32 => "int32",
             DType::U8 => "uint8",
             DType::Bool => "bool",
+        }
+    }
+}
+
+/// Which kind of object holds an array's header: both keep it at the same offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Holder {
+    /// `numpy.ndarray`, which may be given another layout while it lives.
+    NdArray,
+    /// `overdrive.Tensor`, which never changes.
+    Tensor,
+}
+
+impl Holder {
+    /// The exact type.
+    pub const fn known_type(self) -> KnownType {
+        match self {
+            Holder::NdArray => KnownType::NdArray,
+            Holder::Tensor => KnownType::Tensor,
         }
     }
 }
@@ -160,6 +189,7 @@ pub enum KnownType {
     Dict,
     Set,
     NdArray,
+    Tensor,
     NpF64,
     NpF32,
     NpI64,
@@ -176,7 +206,7 @@ pub enum KnownType {
 
 impl KnownType {
     /// Every type, in the order of its number.
-    pub const ALL: [KnownType; 24] = [
+    pub const ALL: [KnownType; 25] = [
         KnownType::Int,
         KnownType::Float,
         KnownType::Bool,
@@ -189,6 +219,7 @@ impl KnownType {
         KnownType::Dict,
         KnownType::Set,
         KnownType::NdArray,
+        KnownType::Tensor,
         KnownType::NpF64,
         KnownType::NpF32,
         KnownType::NpI64,
@@ -244,6 +275,7 @@ impl KnownType {
             KnownType::Dict => "dict",
             KnownType::Set => "set",
             KnownType::NdArray => "ndarray",
+            KnownType::Tensor => "Tensor",
             KnownType::NpF64 => "np.float64",
             KnownType::NpF32 => "np.float32",
             KnownType::NpI64 => "np.int64",

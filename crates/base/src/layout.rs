@@ -3,7 +3,7 @@
 //! In: filled in once by the bridge, whose start-up self-test compares it with behaviour. Out: offsets and addresses
 //! that the code generator bakes into instructions. Must not know: how any of it was found out.
 
-use crate::flavour::{DType, KnownType};
+use crate::flavour::{DType, Holder, KnownType};
 
 /// How an exact `int` stores its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct ObjectLayout {
     pub types: [usize; KnownType::ALL.len()],
     /// Addresses of the built-in native-order dtype objects, indexed by `DType as usize`; 0 without NumPy.
     pub descrs: [usize; DType::ALL.len()],
+    /// What a tensor has in the place of an array's dtype object, indexed by `DType as usize`; never 0.
+    pub tensor_tags: [usize; DType::ALL.len()],
     pub none: usize,
     pub true_: usize,
     pub false_: usize,
@@ -66,5 +68,14 @@ impl ObjectLayout {
     /// Address of an exact type, or `None` when this process does not have it.
     pub fn type_address(&self, ty: KnownType) -> Option<usize> {
         Some(self.types[ty as usize]).filter(|a| *a != 0)
+    }
+
+    /// The word at `array_descr` of a holder's objects of that element type, or `None` when this process has none.
+    pub fn element_tag(&self, holder: Holder, dtype: DType) -> Option<usize> {
+        let tags = match holder {
+            Holder::NdArray => &self.descrs,
+            Holder::Tensor => &self.tensor_tags,
+        };
+        Some(tags[dtype as usize]).filter(|tag| *tag != 0)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_codegen::{Level, Options, Services, Target};
@@ -354,8 +355,9 @@ fn describe(entry: &Entry, plain: &CodeObject) -> Vec<String> {
 fn seen_name(seen: &Seen) -> String {
     match seen {
         Seen::Exact(ty) => ty.name().to_owned(),
-        Seen::Array { dtype, ndim } => {
-            format!("{}[{}]", dtype.name(), vec![":"; usize::from(*ndim)].join(", "))
+        Seen::Array { holder, dtype, ndim } => {
+            let of = if *holder == Holder::Tensor { "Tensor " } else { "" };
+            format!("{of}{}[{}]", dtype.name(), vec![":"; usize::from(*ndim)].join(", "))
         }
         Seen::Other(name) => name.clone(),
     }

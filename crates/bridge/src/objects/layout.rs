@@ -18,20 +18,21 @@ use super::boxing;
 use super::iterate;
 use super::names::{Peek, peek};
 use super::python::{Name, Owned};
+use crate::tensor::native;
 
 /// Value of a NumPy scalar: right behind the object's head.
 pub(super) const NP_SCALAR_VALUE: i32 = 16;
 
 /// `PyArrayObject_fields`, the same in NumPy 1 and 2.
-pub(super) mod array {
-    pub(in super::super) const DATA: i32 = 16;
-    pub(in super::super) const NDIM: i32 = 24;
-    pub(in super::super) const DIMS: i32 = 32;
-    pub(in super::super) const STRIDES: i32 = 40;
-    pub(in super::super) const DESCR: i32 = 56;
-    pub(in super::super) const FLAGS: i32 = 64;
-    pub(in super::super) const ALIGNED: i32 = 0x0100;
-    pub(in super::super) const WRITEABLE: i32 = 0x0400;
+pub(crate) mod array {
+    pub(crate) const DATA: i32 = 16;
+    pub(crate) const NDIM: i32 = 24;
+    pub(crate) const DIMS: i32 = 32;
+    pub(crate) const STRIDES: i32 = 40;
+    pub(crate) const DESCR: i32 = 56;
+    pub(crate) const FLAGS: i32 = 64;
+    pub(crate) const ALIGNED: i32 = 0x0100;
+    pub(crate) const WRITEABLE: i32 = 0x0400;
 }
 
 /// The layout of this process, or `None` when it is not what we were built for (then nothing may run natively).
@@ -82,6 +83,7 @@ fn headers() -> ObjectLayout {
         np_scalar_value: NP_SCALAR_VALUE,
         types: builtin_types(),
         descrs: [0; DType::ALL.len()],
+        tensor_tags: native::tags(),
         none: none as usize,
         true_: true_ as usize,
         false_: false_ as usize,
@@ -94,7 +96,7 @@ fn headers() -> ObjectLayout {
     }
 }
 
-/// Addresses of CPython's own types; 0 for NumPy's.
+/// Addresses of CPython's own types and of ours; 0 for NumPy's.
 pub(super) fn builtin_types() -> [usize; KnownType::ALL.len()] {
     KnownType::ALL.map(|ty| {
         let address: *mut PyTypeObject = match ty {
@@ -116,6 +118,7 @@ pub(super) fn builtin_types() -> [usize; KnownType::ALL.len()] {
             KnownType::Range => &raw mut ffi::PyRange_Type,
             KnownType::Slice => &raw mut ffi::PySlice_Type,
             KnownType::Function => &raw mut ffi::PyFunction_Type,
+            KnownType::Tensor => native::type_address() as *mut PyTypeObject,
             KnownType::NdArray
             | KnownType::NpF64
             | KnownType::NpF32

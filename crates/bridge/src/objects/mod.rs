@@ -27,7 +27,7 @@ mod numpy;
 mod math;
 mod profile;
 mod materialise;
-mod layout;
+pub(crate) mod layout;
 mod libm;
 mod python;
 mod probe;

@@ -8,13 +8,14 @@
 
 use std::cell::{RefCell, UnsafeCell};
 
-use overdrive_base::flavour::KnownType;
+use overdrive_base::flavour::{Holder, KnownType};
 use overdrive_codegen::Rt;
 use overdrive_frontend_python::facts::{Observed, Seen};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::{Bound, PyAny, Python};
 
 use super::layout::{self, builtin_types, numpy, read};
+use crate::tensor::native;
 
 /// Observations of one version, one slot per `Entry::Observe`.
 pub struct Profile {
@@ -65,7 +66,7 @@ pub(super) unsafe extern "C" fn observe(rt: *mut Rt, slot: i64, object: *mut PyO
         let slots = *words.sub(1) as *const Slot;
         let Ok(mut observed) = (*slots.offset(slot as isize)).0.try_borrow_mut() else { return };
         let seen = seen_at(object);
-        let by_type_alone = !matches!(seen, Seen::Array { .. }) && !is_ndarray(object);
+        let by_type_alone = !matches!(seen, Seen::Array { .. }) && !has_header(object);
         *observed = match std::mem::replace(&mut *observed, Observed::Mixed) {
             Observed::Nothing => Observed::Always(seen),
             Observed::Always(before) if before == seen => Observed::Always(before),
@@ -77,12 +78,14 @@ pub(super) unsafe extern "C" fn observe(rt: *mut Rt, slot: i64, object: *mut PyO
     }
 }
 
+/// An array or a tensor, whose type alone does not say what it holds.
+///
 /// # Safety
 /// GIL held, live object.
-unsafe fn is_ndarray(object: *mut PyObject) -> bool {
+unsafe fn has_header(object: *mut PyObject) -> bool {
     // SAFETY: the caller's contract.
     let ty = unsafe { ffi::Py_TYPE(object) } as usize;
-    numpy().is_some_and(|numpy| numpy.type_of(KnownType::NdArray) == ty)
+    ty == native::type_address() || numpy().is_some_and(|numpy| numpy.type_of(KnownType::NdArray) == ty)
 }
 
 /// The type of an object, as far as native code can use it. Runs no Python code.
@@ -100,20 +103,28 @@ pub(super) unsafe fn seen_at(object: *mut PyObject) -> Seen {
     unsafe {
         let ty = ffi::Py_TYPE(object) as usize;
         let builtin = builtin_types();
-        if let Some(known) = KnownType::ALL.into_iter().find(|k| builtin[*k as usize] == ty) {
-            return Seen::Exact(known);
-        }
         let name = || {
             let name = std::ffi::CStr::from_ptr((*ffi::Py_TYPE(object)).tp_name);
             Seen::Other(name.to_string_lossy().into_owned())
         };
+        if ty == builtin[KnownType::Tensor as usize] {
+            let holder = Holder::Tensor;
+            return native::seen(object).map_or_else(name, |(dtype, ndim)| Seen::Array {
+                holder,
+                dtype,
+                ndim,
+            });
+        }
+        if let Some(known) = KnownType::ALL.into_iter().find(|k| builtin[*k as usize] == ty) {
+            return Seen::Exact(known);
+        }
         let Some(numpy) = numpy() else { return name() };
         if ty == numpy.type_of(KnownType::NdArray) {
             let dtype = numpy.dtype_of(read(object, layout::array::DESCR));
             let aligned = read::<i32>(object, layout::array::FLAGS) & layout::array::ALIGNED != 0;
             let ndim = u8::try_from(read::<i32>(object, layout::array::NDIM));
             return match (dtype, aligned, ndim) {
-                (Some(dtype), true, Ok(ndim)) => Seen::Array { dtype, ndim },
+                (Some(dtype), true, Ok(ndim)) => Seen::Array { holder: Holder::NdArray, dtype, ndim },
                 _ => name(),
             };
         }

@@ -18,6 +18,7 @@ mod index;
 mod make;
 mod memory;
 mod methods;
+pub(crate) mod native;
 mod numpy;
 mod object;
 mod pool;

@@ -18,7 +18,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::memory::Memory;
-use super::{attributes, buffer, hooks, index, methods};
+use super::native::{ALIGNED, WRITEABLE};
+use super::{attributes, buffer, hooks, index, methods, native};
 use crate::mechanics::gil_cell::GilCell;
 use crate::mechanics::raised::Raised;
 
@@ -27,28 +28,31 @@ const INLINE: usize = 8;
 /// Dead tensors that wait for their next life.
 const FREE: usize = 64;
 
-pub(super) const READ_ONLY: u8 = 1;
-/// `owner` is a weak reference.
-pub(super) const WEAK: u8 = 2;
+/// `owner` is a weak reference. Beside it `flags` has those of `native`.
+pub(super) const WEAK: i32 = 2;
 
-/// The object.
+/// The object. Its head is that of an array (`native` checks the offsets).
 #[repr(C)]
 pub(super) struct TensorObject {
     /// In a cell like all that changes while Rust holds a reference to the object: Python counts references here.
     ob_base: UnsafeCell<ffi::PyObject>,
     /// First element; may be null when there is none.
     pub(super) data: *mut u8,
+    pub(super) ndim: c_int,
+    pub(super) dtype: DType,
     /// `ndim` lengths, then `ndim` strides in bytes.
-    dims: *mut isize,
+    pub(super) dims: *mut isize,
+    /// The strides among them.
+    pub(super) strides: *mut isize,
     pub(super) n_items: usize,
+    /// The element type for compiled code.
+    pub(super) tag: usize,
+    pub(super) flags: c_int,
     /// Whoever keeps foreign memory alive, or null.
     pub(super) owner: *mut ffi::PyObject,
     weakrefs: UnsafeCell<*mut ffi::PyObject>,
     /// A list of `Hook`, or null.
     pub(super) hooks: Cell<*mut ffi::PyObject>,
-    pub(super) dtype: DType,
-    ndim: u8,
-    pub(super) flags: u8,
     pub(super) memory: ManuallyDrop<Memory>,
     inline: [isize; 2 * INLINE],
 }
@@ -62,8 +66,8 @@ impl TensorObject {
 
     #[inline]
     pub(super) fn strides(&self) -> &[isize] {
-        // SAFETY: the strides follow the lengths.
-        unsafe { std::slice::from_raw_parts(self.dims.add(self.ndim as usize), self.ndim as usize) }
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.strides, self.ndim as usize) }
     }
 
     pub(super) fn n_bytes(&self) -> usize {
@@ -71,7 +75,7 @@ impl TensorObject {
     }
 
     pub(super) fn read_only(&self) -> bool {
-        self.flags & READ_ONLY != 0
+        self.flags & WRITEABLE == 0
     }
 
     pub(super) fn as_object(&self) -> *mut ffi::PyObject {
@@ -119,16 +123,19 @@ pub(super) fn new(py: Python<'_>, parts: Parts<'_>) -> PyResult<*mut ffi::PyObje
             let block: Box<[isize]> = vec![0; 2 * ndim].into();
             Box::into_raw(block).cast()
         };
+        (*this).strides = (*this).dims.add(ndim);
         for axis in 0..ndim {
             *(*this).dims.add(axis) = shape[axis];
-            *(*this).dims.add(ndim + axis) = strides[axis];
+            *(*this).strides.add(axis) = strides[axis];
         }
         (*this).n_items = n_items;
         (*this).weakrefs = UnsafeCell::new(null_mut());
         (*this).hooks = Cell::new(null_mut());
         (*this).dtype = dtype;
-        (*this).ndim = ndim as u8;
-        (*this).flags = if read_only { READ_ONLY } else { 0 };
+        (*this).ndim = ndim as c_int;
+        (*this).tag = native::tag_of(dtype);
+        (*this).flags = if read_only { 0 } else { WRITEABLE }
+            | if native::is_aligned(data, dtype, strides) { ALIGNED } else { 0 };
         (&raw mut (*this).memory).write(ManuallyDrop::new(memory));
         (*this).owner = owner;
         if !owner.is_null() {
@@ -150,7 +157,9 @@ pub(super) fn new_weak(py: Python<'_>, parts: Parts<'_>) -> PyResult<*mut ffi::P
     unsafe {
         let reference = Bound::from_owned_ptr_or_err(py, ffi::PyWeakref_NewRef(parts.owner, null_mut()))?;
         let object = new(py, Parts { owner: reference.as_ptr(), memory: Memory::Owner, ..parts })?;
-        (*object.cast::<TensorObject>()).flags |= WEAK;
+        let this = object.cast::<TensorObject>();
+        // Each use asks the owner: nothing for compiled code.
+        (*this).flags = (*this).flags & !ALIGNED | WEAK;
         Ok(object)
     }
 }
@@ -163,6 +172,11 @@ pub(super) fn of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a TensorObject> {
     }
     // SAFETY: the type was checked, and the reference keeps it alive.
     Some(unsafe { &*object.as_ptr().cast::<TensorObject>() })
+}
+
+/// The type; null before it is made.
+pub(super) fn type_object() -> *mut ffi::PyTypeObject {
+    TYPE.get().map_or(null_mut(), |ty| ty.0)
 }
 
 /// True for tensors.
@@ -223,7 +237,7 @@ fn revive<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'p
         && now.dtype == this.dtype
         && now.shape() == this.shape()
         && now.strides() == this.strides()
-        && now.flags & READ_ONLY == this.flags & READ_ONLY;
+        && now.read_only() == this.read_only();
     if same {
         Ok(strong)
     } else {

@@ -94,6 +94,7 @@ fn layout() -> ObjectLayout {
         np_scalar_value: 16,
         types: std::array::from_fn(address),
         descrs: std::array::from_fn(|i| address(KnownType::ALL.len() + i)),
+        tensor_tags: std::array::from_fn(|i| i + 1),
         none: address(64),
         true_: address(65),
         false_: address(66),

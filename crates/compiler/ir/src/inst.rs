@@ -4,7 +4,7 @@
 //! behaviour of its own: what the front end did not guard, it may not emit. Objects are opaque: only the operations
 //! here and the entries of the object table (`overdrive_base::table`) touch them.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType, Ty};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType, Ty};
 use overdrive_base::table::Entry;
 
 use crate::entities::{Block, ConstId, ExitId, Value};
@@ -176,9 +176,11 @@ pub enum Inst {
     /// Identity of two references.
     Same(Value, Value),
     IsNull(Value),
-    /// Exact `ndarray` of this built-in dtype and rank, aligned, and writable when asked. Tests the type first.
+    /// Exact `ndarray` or `Tensor` of this native-order dtype and rank, aligned, and writable when asked. Tests the type
+    /// first.
     ArrayIs {
         array: Value,
+        holder: Holder,
         dtype: DType,
         ndim: u8,
         writable: bool,

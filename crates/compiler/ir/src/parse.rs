@@ -4,7 +4,7 @@
 //! (left over by passes) get the type `i64`. Types of results are found by `Function::result_type`, so they are
 //! not written down.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType, Ty};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType, Ty};
 use overdrive_base::table::Entry;
 
 pub use crate::lex::ParseError;
@@ -430,7 +430,8 @@ impl Parser<'_> {
             }
             "same" => Inst::Same(self.value()?, self.comma_value()?),
             "is_null" => Inst::IsNull(self.value()?),
-            "array_is" => {
+            "array_is" | "tensor_is" => {
+                let holder = if word == "array_is" { Holder::NdArray } else { Holder::Tensor };
                 let array = self.value()?;
                 self.lexer.expect(',')?;
                 let dtype = self.lexer.read("an element type", DType::from_word)?;
@@ -440,7 +441,7 @@ impl Parser<'_> {
                 if writable {
                     self.lexer.expect_word("writable")?;
                 }
-                Inst::ArrayIs { array, dtype, ndim, writable }
+                Inst::ArrayIs { array, holder, dtype, ndim, writable }
             }
             "unbox" => {
                 let flavour = self.lexer.read("a flavour", Flavour::from_word)?;

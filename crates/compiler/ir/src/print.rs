@@ -17,6 +17,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use overdrive_base::flavour::Holder;
+
 use crate::entities::{Block, Value};
 use crate::exit::{Exit, Slot};
 use crate::function::{BlockData, ConstRef, Function};
@@ -141,7 +143,7 @@ impl Display for Inst {
             Inst::Checked(_, a, b, exit) => write!(f, " {a}, {b}, {exit}"),
             Inst::Guard(cond, exit) => write!(f, " {cond}, {exit}"),
             Inst::TypeIs(v, known) => write!(f, " {v}, {}", known.word()),
-            Inst::ArrayIs { array, dtype, ndim, writable } => {
+            Inst::ArrayIs { array, holder: _, dtype, ndim, writable } => {
                 write!(f, " {array}, {}, {ndim}{}", dtype.word(), if *writable { ", writable" } else { "" })
             }
             Inst::Unbox(flavour, v) => write!(f, " {}, {v}", flavour.word()),
@@ -216,7 +218,8 @@ impl Inst {
             Inst::TypeIs(..) => "type_is",
             Inst::Same(..) => "same",
             Inst::IsNull(_) => "is_null",
-            Inst::ArrayIs { .. } => "array_is",
+            Inst::ArrayIs { holder: Holder::NdArray, .. } => "array_is",
+            Inst::ArrayIs { holder: Holder::Tensor, .. } => "tensor_is",
             Inst::Unbox(..) => "unbox",
             Inst::Field(field, _) => field.mnemonic(),
             Inst::ItemGet(seq, ..) => seq.word(),

@@ -48,6 +48,7 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         np_scalar_value: 16,
         types: [0x1000; KnownType::ALL.len()],
         descrs: [0x2000; DType::ALL.len()],
+        tensor_tags: [1; DType::ALL.len()],
         none: 0x3000,
         true_: 0x3100,
         false_: 0x3200,

@@ -2,7 +2,7 @@
 
 use inkwell::IntPredicate;
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
-use overdrive_base::flavour::{DType, Flavour, KnownType};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType};
 use overdrive_ir::entities::{ConstId, Value};
 use overdrive_ir::inst::{Field, Inst, Seq};
 
@@ -22,8 +22,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             Inst::TypeIs(object, ty) => self.type_is(self.ptr(*object)?, *ty)?.into(),
             Inst::Same(a, b) => self.same_address(self.ptr(*a)?, self.ptr(*b)?)?.into(),
             Inst::IsNull(a) => self.b.build_is_null(self.ptr(*a)?, "")?.into(),
-            Inst::ArrayIs { array, dtype, ndim, writable } => {
-                self.array_is(self.ptr(*array)?, *dtype, *ndim, *writable)?.into()
+            Inst::ArrayIs { array, holder, dtype, ndim, writable } => {
+                self.array_is(self.ptr(*array)?, *holder, *dtype, *ndim, *writable)?.into()
             }
             Inst::Unbox(flavour, object) => self.unbox(*flavour, self.ptr(*object)?)?,
             Inst::Field(field, object) => self.field(*field, self.ptr(*object)?)?,
@@ -94,23 +94,24 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn array_is(
         &mut self,
         array: PointerValue<'ctx>,
+        holder: Holder,
         dtype: DType,
         ndim: u8,
         writable: bool,
     ) -> Result<IntValue<'ctx>> {
         let (layout, no) = (self.target.layout, self.w.i1.const_zero());
-        let descr = layout.descrs[dtype as usize];
-        if layout.type_address(KnownType::NdArray).is_none() || descr == 0 {
+        let Some(tag) = layout.element_tag(holder, dtype) else { return Ok(no) };
+        if layout.type_address(holder.known_type()).is_none() {
             return Ok(no);
         }
-        let is_array = self.type_is(array, KnownType::NdArray)?;
+        let is_array = self.type_is(array, holder.known_type())?;
         let from = self.current()?;
         let mut header = None;
         self.when(is_array, false, |lower| {
             let (b, w) = (&lower.b, &lower.w);
             let field = |offset: i32| lower.at(array, offset.into());
             let found = lower.load_ptr(field(layout.array_descr)?, Region::ArrayHeader)?;
-            let same_dtype = lower.same_address(found, w.address(descr))?;
+            let same_dtype = lower.same_address(found, w.address(tag))?;
             let rank = lower.load_int(w.i32, field(layout.array_ndim)?, 4, Region::ArrayHeader)?;
             let rank_wanted = w.i32.const_int(ndim.into(), false);
             let same_rank = b.build_int_compare(IntPredicate::EQ, rank, rank_wanted, "")?;

@@ -141,6 +141,7 @@ impl World {
             np_scalar_value: 16,
             types: std::array::from_fn(|i| base + 8 * i),
             descrs: std::array::from_fn(|i| base + 8 * (N_TYPES + i)),
+            tensor_tags: std::array::from_fn(|i| i + 1),
             none: 0,
             true_: 0,
             false_: 0,
@@ -341,7 +342,7 @@ impl World {
             Object::NdArray(a) => {
                 let flags = FLAGS_READ | if a.writable { FLAGS_WRITE } else { 0 };
                 payload.push((3, a.shape.len() as u64));
-                payload.push((7, self.layout.descrs[a.dtype as usize] as u64));
+                payload.push((7, self.layout.element_tag(a.holder, a.dtype).expect("a tag") as u64));
                 payload.push((8, flags as u64));
                 moved = Some(words_of(&a.data));
             }

@@ -3,7 +3,7 @@
 //! The bridge implements `Oracle` on live objects; tests implement it on tables. A fact is an assumption: the translator
 //! emits the guard that holds compiled code to it.
 
-use overdrive_base::flavour::{DType, KnownType};
+use overdrive_base::flavour::{DType, Holder, KnownType};
 
 /// Number of an object that the oracle knows; the bridge keeps it alive as long as the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +24,7 @@ pub enum Seen {
     Exact(KnownType),
     /// Exact `ndarray` of a built-in native-order dtype, aligned. Others are `Other`.
     Array {
+        holder: Holder,
         dtype: DType,
         ndim: u8,
     },

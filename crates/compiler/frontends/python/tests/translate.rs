@@ -9,7 +9,7 @@ mod dumps;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use overdrive_base::flavour::{DType, KnownType};
+use overdrive_base::flavour::{DType, Holder, KnownType};
 use overdrive_frontend_python::code::{CodeObject, LocalKind, PyVersion};
 use overdrive_frontend_python::facts::{
     Builtin, Entry, Fact, FactId, MathFn, Meaning, Observed, Oracle, Seen,
@@ -42,7 +42,11 @@ impl Guesses {
             7 => Seen::Exact(KnownType::NoneType),
             8 => Seen::Exact(KnownType::List),
             9 => Seen::Exact(KnownType::Tuple),
-            10 => Seen::Array { dtype: DType::ALL[(h / 16) as usize % 6], ndim: 1 + (h / 128 % 2) as u8 },
+            10 => Seen::Array {
+                holder: if (h / 4096).is_multiple_of(4) { Holder::Tensor } else { Holder::NdArray },
+                dtype: DType::ALL[(h / 16) as usize % 6],
+                ndim: 1 + (h / 128 % 2) as u8,
+            },
             11 => Seen::Exact(KnownType::NpF64),
             12 => Seen::Exact(KnownType::ALL[(h / 16) as usize % 18]),
             13 => Seen::Exact(KnownType::ByteArray),

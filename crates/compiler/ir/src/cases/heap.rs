@@ -34,6 +34,7 @@ pub fn build(heap: &mut Heap, literal: &Literal, args: &[Option<Ref>]) -> Result
             Object::Dict(keys.into_iter().zip(all(&values)?).collect())
         }
         Literal::Array(a) => Object::NdArray(Array {
+            holder: a.holder,
             dtype: a.dtype,
             shape: a.shape.clone(),
             strides: a.strides.clone(),
@@ -121,6 +122,7 @@ pub fn read_object(heap: &Heap, r: Ref, args: &[Option<Ref>]) -> Result<Literal>
             Literal::Dict(items.iter().map(|(k, v)| Ok((one(k)?, one(v)?))).collect::<Result<_>>()?)
         }
         Object::NdArray(a) => Literal::Array(ArrayLiteral {
+            holder: a.holder,
             dtype: a.dtype,
             shape: a.shape.clone(),
             strides: a.strides.clone(),

@@ -11,7 +11,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use overdrive_base::flavour::{DType, Flavour};
+use overdrive_base::flavour::{DType, Flavour, Holder};
 
 use crate::lex::{Lexer, Result, Token};
 use crate::names::Word;
@@ -55,6 +55,7 @@ pub enum Literal {
 /// An array. Elements are `Bool`, `Int` or `Float` by its dtype.
 #[derive(Clone, Debug)]
 pub struct ArrayLiteral {
+    pub holder: Holder,
     pub dtype: DType,
     pub shape: Vec<i64>,
     /// In bytes.
@@ -110,7 +111,8 @@ impl Display for Literal {
                 write!(f, "{{{}}}", List(&items))
             }
             Literal::Array(a) => {
-                write!(f, "array({}, [{}], [{}]", a.dtype.word(), List(&a.shape), List(&a.data))?;
+                let word = if a.holder == Holder::NdArray { "array" } else { "tensor" };
+                write!(f, "{word}({}, [{}], [{}]", a.dtype.word(), List(&a.shape), List(&a.data))?;
                 if a.offset != 0 || a.strides != ArrayLiteral::c_strides(a.dtype, &a.shape) {
                     write!(f, " strides [{}] at {}", List(&a.strides), a.offset)?;
                 }
@@ -190,7 +192,8 @@ fn composed(l: &mut Lexer<'_>, w: &str) -> Result<Literal> {
             l.expect_word("b")?;
             Literal::ByteArray(bytes(l)?)
         }
-        "array" => Literal::Array(array(l)?),
+        "array" => Literal::Array(array(l, Holder::NdArray)?),
+        "tensor" => Literal::Array(array(l, Holder::Tensor)?),
         "range" => {
             let next = l.number("an int")?;
             l.expect(',')?;
@@ -246,7 +249,7 @@ fn bytes(l: &mut Lexer<'_>) -> Result<Vec<u8>> {
     text.chars().map(|c| u8::try_from(u32::from(c)).map_err(|_| error.clone())).collect()
 }
 
-fn array(l: &mut Lexer<'_>) -> Result<ArrayLiteral> {
+fn array(l: &mut Lexer<'_>, holder: Holder) -> Result<ArrayLiteral> {
     let dtype = l.read("an element type", DType::from_word)?;
     l.expect(',')?;
     let shape = ints(l)?;
@@ -260,7 +263,7 @@ fn array(l: &mut Lexer<'_>) -> Result<ArrayLiteral> {
         offset = l.number("a byte")?;
     }
     let writable = !l.eat_word("readonly")?;
-    Ok(ArrayLiteral { dtype, shape, strides, offset, data, writable })
+    Ok(ArrayLiteral { holder, dtype, shape, strides, offset, data, writable })
 }
 
 fn ints(l: &mut Lexer<'_>) -> Result<Vec<i64>> {

@@ -4,7 +4,7 @@
 //! References are never used twice, so a dead one stays recognisable. `None`, `True` and `False` are counted like all
 //! others; the heap itself holds one reference to each.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType};
 
 use crate::interpret::scalar::{Pointer, Scalar};
 
@@ -67,6 +67,7 @@ pub enum Object {
 /// An n-dimensional array that owns its memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
+    pub holder: Holder,
     pub dtype: DType,
     pub shape: Vec<i64>,
     /// In bytes.
@@ -219,7 +220,7 @@ impl Heap {
             Object::List(_) => known == KnownType::List,
             Object::Tuple(_) => known == KnownType::Tuple,
             Object::Dict(_) => known == KnownType::Dict,
-            Object::NdArray(_) => known == KnownType::NdArray,
+            Object::NdArray(array) => known == array.holder.known_type(),
             Object::Np(flavour, _) => known == flavour.known_type(),
             Object::RangeIter { .. } => known == KnownType::RangeIter,
             Object::SeqIter { seq: Some(seq), .. } => match self.get(*seq)? {

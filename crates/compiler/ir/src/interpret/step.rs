@@ -74,10 +74,13 @@ impl Machine<'_> {
             Inst::TypeIs(v, known) => Scalar::I1(self.heap.type_is(self.object(*v)?, *known)?),
             Inst::Same(a, b) => Scalar::I1(self.obj(*a)? == self.obj(*b)?),
             Inst::IsNull(a) => Scalar::I1(self.obj(*a)?.is_none()),
-            Inst::ArrayIs { array, dtype, ndim, writable } => {
+            Inst::ArrayIs { array, holder, dtype, ndim, writable } => {
                 Scalar::I1(match self.heap.get(self.object(*array)?)? {
                     Object::NdArray(a) => {
-                        a.dtype == *dtype && a.shape.len() == usize::from(*ndim) && (a.writable || !writable)
+                        a.holder == *holder
+                            && a.dtype == *dtype
+                            && a.shape.len() == usize::from(*ndim)
+                            && (a.writable || !writable)
                     }
                     _ => false,
                 })
@@ -188,7 +191,7 @@ impl Machine<'_> {
             Field::ByteArrayLen => len(KnownType::ByteArray, n_items),
             Field::BytesData => pointer(KnownType::Bytes),
             Field::ByteArrayData => pointer(KnownType::ByteArray),
-            Field::ArrayData => pointer(KnownType::NdArray),
+            Field::ArrayData => pointer(self.heap.array(r)?.holder.known_type()),
             Field::ArrayDim(n) => axis(&self.heap.array(r)?.shape, n),
             Field::ArrayStride(n) => axis(&self.heap.array(r)?.strides, n),
         }

@@ -1,6 +1,6 @@
 //! Any function that the text form can hold, valid or not: ids exist, types of results are consistent, that is all.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType, Ty};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType, Ty};
 use overdrive_base::table::Entry;
 use overdrive_ir::entities::{Block, ConstId, ExitId, Value};
 use overdrive_ir::exit::{Exit, ExitKind, Own, Slot};
@@ -194,7 +194,13 @@ fn inst(r: &mut Random, f: &Function) -> Inst {
         22 => Inst::TypeIs(a, r.pick(&KnownType::ALL)),
         23 => Inst::Same(a, b),
         24 => Inst::IsNull(a),
-        25 => Inst::ArrayIs { array: a, dtype: r.pick(&DType::ALL), ndim: axis, writable: r.coin() },
+        25 => Inst::ArrayIs {
+            array: a,
+            holder: r.pick(&[Holder::NdArray, Holder::Tensor]),
+            dtype: r.pick(&DType::ALL),
+            ndim: axis,
+            writable: r.coin(),
+        },
         26 => Inst::Unbox(r.pick(&Flavour::ALL), a),
         27 => {
             let fields = [

@@ -73,7 +73,7 @@ impl Tx<'_> {
         }
         let epoch = self.st.epoch;
         for i in 0..self.st.locals.len() {
-            let Val::Obj(o @ Obj { ty: ObjTy::Array { dtype, ndim, checked }, .. }) =
+            let Val::Obj(o @ Obj { ty: ObjTy::Array { holder, dtype, ndim, checked }, .. }) =
                 self.st.locals[i].clone()
             else {
                 continue;
@@ -82,11 +82,11 @@ impl Tx<'_> {
             if o.maybe_null || checked.is_some_and(|c| c.epoch == epoch && (c.writable || !writable)) {
                 continue;
             }
-            let is = self.emit(Inst::ArrayIs { array: o.v, dtype, ndim, writable });
+            let is = self.emit(Inst::ArrayIs { array: o.v, holder, dtype, ndim, writable });
             let e = self.exit_block(target, "the array cannot be written or changed its layout");
             self.emit0(Inst::Guard(is, e));
             let checked = Some(Checked { epoch, writable });
-            self.st.locals[i] = Val::Obj(Obj { ty: ObjTy::Array { dtype, ndim, checked }, ..o });
+            self.st.locals[i] = Val::Obj(Obj { ty: ObjTy::Array { holder, dtype, ndim, checked }, ..o });
         }
         let edge = Edge { block: self.cur.unwrap_or(edge.block), state: std::mem::take(&mut self.st) };
         (self.cur, self.st) = saved;
@@ -220,8 +220,8 @@ impl Tx<'_> {
             self.test(key, exit);
         }
         for (array, ty) in arrays {
-            if let ObjTy::Array { dtype, ndim, checked: Some(c) } = ty {
-                let is = self.emit(Inst::ArrayIs { array, dtype, ndim, writable: c.writable });
+            if let ObjTy::Array { holder, dtype, ndim, checked: Some(c) } = ty {
+                let is = self.emit(Inst::ArrayIs { array, holder, dtype, ndim, writable: c.writable });
                 self.emit0(Inst::Guard(is, exit));
             }
         }

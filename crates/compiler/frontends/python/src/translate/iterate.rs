@@ -211,10 +211,9 @@ impl Tx<'_> {
                 Val::num(Flavour::Int, v)
             }
             ObjTy::Exact(KnownType::Str) => self.character_at(seq.v, pos),
-            ObjTy::Array { dtype, .. } => {
+            ObjTy::Array { holder, dtype, .. } => {
                 let ptr = self.element_unchecked(seq, &[pos]);
-                let v = self.emit(Inst::Load(dtype, ptr));
-                Val::num(dtype.scalar(), v)
+                self.load_element(holder, dtype, ptr)
             }
             ObjTy::Exact(KnownType::Tuple) => {
                 let item = self.emit(Inst::ItemGet(Seq::Tuple, seq.v, pos));

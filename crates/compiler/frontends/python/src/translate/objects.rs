@@ -4,7 +4,7 @@
 //! guarded *before* the instruction counts as done (CPython re-executes it); a result that exists already is guarded
 //! *after* (CPython goes on behind it). Types not known yet are recorded for a later version.
 
-use overdrive_base::flavour::{Flavour, KnownType};
+use overdrive_base::flavour::{Flavour, Holder, KnownType};
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::{ExitId, Value};
 use overdrive_ir::function::ConstRef;
@@ -111,12 +111,18 @@ impl Tx<'_> {
                     None => Val::Obj(Obj { ty: ObjTy::Exact(*known), sample, ..o.clone() }),
                 })
             }
-            Seen::Array { dtype, ndim } => {
-                let is = self.emit(Inst::ArrayIs { array: o.v, dtype: *dtype, ndim: *ndim, writable: false });
+            Seen::Array { holder, dtype, ndim } => {
+                let is = self.emit(Inst::ArrayIs {
+                    array: o.v,
+                    holder: *holder,
+                    dtype: *dtype,
+                    ndim: *ndim,
+                    writable: false,
+                });
                 self.emit0(Inst::Guard(is, exit));
                 let checked = Some(Checked { epoch: self.st.epoch, writable: false });
                 Some(Val::Obj(Obj {
-                    ty: ObjTy::Array { dtype: *dtype, ndim: *ndim, checked },
+                    ty: ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked },
                     sample,
                     ..o.clone()
                 }))
@@ -157,20 +163,22 @@ impl Tx<'_> {
 
     /// Makes sure that an array still is what it was when it was first guarded.
     pub(crate) fn recheck(&mut self, o: &Obj, writable: bool) -> Option<Obj> {
-        let ObjTy::Array { dtype, ndim, checked } = o.ty else { return None };
+        let ObjTy::Array { holder, dtype, ndim, checked } = o.ty else { return None };
         let epoch = self.st.epoch;
         if checked.is_some_and(|c| c.epoch == epoch && (c.writable || !writable)) {
             return Some(o.clone());
         }
-        let is = self.emit(Inst::ArrayIs { array: o.v, dtype, ndim, writable });
+        let is = self.emit(Inst::ArrayIs { array: o.v, holder, dtype, ndim, writable });
         let reason = if writable {
             "the array cannot be written or changed its layout"
         } else {
             "the array changed its layout"
         };
         self.guard(is, reason);
-        let fresh =
-            Obj { ty: ObjTy::Array { dtype, ndim, checked: Some(Checked { epoch, writable }) }, ..o.clone() };
+        let fresh = Obj {
+            ty: ObjTy::Array { holder, dtype, ndim, checked: Some(Checked { epoch, writable }) },
+            ..o.clone()
+        };
         // Every place that holds this very reference profits.
         for val in self.st.locals.iter_mut().chain(self.st.stack.iter_mut()) {
             if let Val::Obj(x) = val
@@ -214,7 +222,9 @@ impl Tx<'_> {
     pub(crate) fn fact_obj(&mut self, fact: Fact, v: Value) -> Obj {
         let ty = match &fact.seen {
             Seen::Exact(k) => ObjTy::Exact(*k),
-            Seen::Array { dtype, ndim } => ObjTy::Array { dtype: *dtype, ndim: *ndim, checked: None },
+            Seen::Array { holder, dtype, ndim } => {
+                ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked: None }
+            }
             Seen::Other(_) => ObjTy::Any,
         };
         Obj { sample: Some(fact.id), known: Some(fact), ..Obj::new(v, Own::Static, ty) }
@@ -299,7 +309,7 @@ impl Tx<'_> {
             }
             let known = match o.ty {
                 ObjTy::Exact(k) => Some(k),
-                ObjTy::Array { .. } => Some(KnownType::NdArray),
+                ObjTy::Array { holder, .. } => Some(holder.known_type()),
                 ObjTy::Any => None,
             };
             // Built-in types are immutable: what they say now, they say always.
@@ -361,7 +371,12 @@ impl Tx<'_> {
 pub(crate) fn seen_name(seen: &Seen) -> String {
     match seen {
         Seen::Exact(k) => k.name().to_owned(),
-        Seen::Array { dtype, ndim } => format!("{ndim}-dimensional {} array", dtype.name()),
+        Seen::Array { holder: Holder::NdArray, dtype, ndim } => {
+            format!("{ndim}-dimensional {} array", dtype.name())
+        }
+        Seen::Array { holder: Holder::Tensor, dtype, ndim } => {
+            format!("{ndim}-dimensional {} tensor", dtype.name())
+        }
         Seen::Other(name) => name.clone(),
     }
 }

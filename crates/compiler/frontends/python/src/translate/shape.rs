@@ -70,7 +70,9 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
     let obj = |o: &Obj| ObjShape {
         hold: hold(o.own),
         ty: match &o.ty {
-            ObjTy::Array { dtype, ndim, .. } => ObjTy::Array { dtype: *dtype, ndim: *ndim, checked: None },
+            ObjTy::Array { holder, dtype, ndim, .. } => {
+                ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked: None }
+            }
             ty => ty.clone(),
         },
         maybe_null: o.maybe_null,

@@ -3,7 +3,7 @@
 //! In: container and key on the abstract stack. Out: the item, or the store done. Negative indices wrap once; what is out of
 //! range leaves for CPython, which raises.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType};
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::Value;
 use overdrive_ir::inst::{Cmp, Field, FloatUnary, Inst, IntOp, Seq};
@@ -112,12 +112,11 @@ impl Tx<'_> {
                 let i = self.index_in(i, len);
                 Some(self.character_at(o.v, i))
             }
-            ObjTy::Array { dtype, ndim, .. } => {
+            ObjTy::Array { holder, dtype, ndim, .. } => {
                 let keys = self.array_key(key, ndim)?;
                 let o = self.recheck(o, false)?;
                 let ptr = self.element(&o, &keys);
-                let v = self.emit(Inst::Load(dtype, ptr));
-                Some(Val::num(dtype.scalar(), v))
+                Some(self.load_element(holder, dtype, ptr))
             }
             _ => None,
         }
@@ -160,6 +159,14 @@ impl Tx<'_> {
             key if ndim == 1 => one(self, key).map(|v| vec![v]),
             _ => None,
         }
+    }
+
+    /// The number at an element's address, as its holder gives it.
+    pub(crate) fn load_element(&mut self, holder: Holder, dtype: DType, ptr: Value) -> Val {
+        let v = self.emit(Inst::Load(dtype, ptr));
+        let wide = holder == Holder::Tensor && dtype == DType::F32;
+        let v = if wide { self.emit(Inst::F32ToF64(v)) } else { v };
+        Val::num(dtype.element(holder), v)
     }
 
     /// Address of an element; leaves when an index is out of range.
@@ -322,10 +329,14 @@ impl Tx<'_> {
             }
             DType::I64 | DType::I32 | DType::U8 if integer(n.flavour) => {
                 let v = self.as_int(n)?;
+                // What does not fit wraps or raises in NumPy, depending on the pair: NumPy decides.
                 match (dtype, n.flavour) {
-                    (DType::I32, Flavour::Int) => self.within(v, Flavour::NpI32, "value outside int32"),
-                    (DType::U8, Flavour::Int) => self.within(v, Flavour::NpU8, "value outside uint8"),
-                    // NumPy integers wrap silently: the store truncates.
+                    (DType::I32, Flavour::Int | Flavour::NpI64) => {
+                        self.within(v, Flavour::NpI32, "value outside int32");
+                    }
+                    (DType::U8, Flavour::Int | Flavour::NpI64 | Flavour::NpI32) => {
+                        self.within(v, Flavour::NpU8, "value outside uint8");
+                    }
                     _ => {}
                 }
                 v

@@ -3,7 +3,7 @@
 //! In: SSA values of the function being built. Out: for each entry its flavour or type, who holds its reference, and how
 //! it is rebuilt as an object. Numbers stay unboxed, tuples and iterators virtual, until something needs the object.
 
-use overdrive_base::flavour::{DType, Flavour, KnownType};
+use overdrive_base::flavour::{DType, Flavour, Holder, KnownType};
 use overdrive_ir::entities::Value;
 use overdrive_ir::exit::{Own as ExitOwn, Slot};
 
@@ -27,8 +27,9 @@ pub(crate) enum Own {
 pub(crate) enum ObjTy {
     Any,
     Exact(KnownType),
-    /// Once an array of this element type and rank; `checked` names the epoch in which that still holds.
+    /// Once an array (or tensor) of this element type and rank; `checked` names the epoch in which that still holds.
     Array {
+        holder: Holder,
         dtype: DType,
         ndim: u8,
         checked: Option<Checked>,
@@ -172,8 +173,8 @@ impl Val {
             Val::None => "None".into(),
             Val::Num(n) => n.flavour.name().into(),
             Val::Obj(Obj { ty: ObjTy::Exact(k), .. }) => k.name().into(),
-            Val::Obj(Obj { ty: ObjTy::Array { dtype, ndim, .. }, .. }) => {
-                format!("ndarray[{}, {ndim}d]", dtype.name())
+            Val::Obj(Obj { ty: ObjTy::Array { holder, dtype, ndim, .. }, .. }) => {
+                format!("{}[{}, {ndim}d]", holder.known_type().name(), dtype.name())
             }
             Val::Obj(_) => "object".into(),
             Val::Either { a, b, .. } => format!("{} or {}", a.describe(), b.describe()),

@@ -4,7 +4,7 @@ PY ?= 3.11
 START ?= 0
 COUNT ?= 2000
 
-.PHONY: run dev test test-rust test-python test-interop fuzz check bless bench wheel test-wheel clean help
+.PHONY: run dev test test-rust test-python test-interop fuzz check bless bench memcheck wheel test-wheel clean help
 
 help:
 	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
@@ -15,6 +15,7 @@ help:
 	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
 	@echo "make bless    accept what the text tests print now"
+	@echo "make memcheck tensors under AddressSanitizer (Rust) and valgrind (Python): SEQUENCES=100000 make memcheck"
 	@echo "make bench    measure against CPython"
 	@echo "make wheel    one wheel per CPython in dist/, each tried in an empty environment"
 	@echo "make dev      the extension only, unoptimised, for one CPython: make dev PY=3.12"
@@ -60,6 +61,10 @@ bless:
 bench:
 	@scripts/setup
 	@scripts/bench
+
+memcheck:
+	@scripts/setup valgrind
+	@scripts/memcheck
 
 wheel:
 	@scripts/setup

@@ -41,7 +41,13 @@ def note(x):
     NOTES.append(x)
 
 
-class Manager:
+# An object's own repr shows its address, which differs from run to run.
+class Named:
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+
+class Manager(Named):
     def __init__(self, swallows):
         self.swallows = swallows
 
@@ -54,7 +60,7 @@ class Manager:
         return self.swallows
 
 
-class Finalised:
+class Finalised(Named):
     def __init__(self, x):
         self.x = x
 
@@ -81,7 +87,7 @@ class Small(int):
         return 1
 
 
-class Sequence:
+class Sequence(Named):
     def __len__(self):
         NOTES.append("len")
         return 3

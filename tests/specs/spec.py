@@ -8,9 +8,6 @@ comment at the end of a line says what must hold there:
 * `# native`         the line runs as machine code, says `overdrive.explain`;
 * `# through CPython`   the line runs, wholly or in part, by CPython's own operations.
 
-A block that starts with `# not decorated` is run promoted only: the caller of a decorated function is CPython's call of
-an object that is no function, which holds the arguments until it returns.
-
 A block runs three rounds, so that what was learned from the first ones is used; everything but definitions and imports
 is executed in each.
 """
@@ -44,11 +41,6 @@ class Block:
     heading: str
     line: int
     text: str
-
-    @property
-    def modes(self):
-        """How it may be compiled."""
-        return ("promote",) if self.text.startswith("# not decorated") else ("jit", "promote")
 
     def __str__(self):
         return f"{self.file}:{self.line}: {self.heading}"

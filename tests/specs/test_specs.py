@@ -8,13 +8,11 @@ import pytest
 from tests.specs.spec import Run, agree, blocks
 
 BLOCKS = [pytest.param(block, id=f"{block.file}:{block.line}") for block in blocks()]
+COMPILED = {"jit": overdrive.jit, "promote": overdrive.promote}
 COMPILED_BLOCKS = [
-    pytest.param(block, mode, id=f"{block.file}:{block.line}-{mode}")
-    for block in blocks()
-    for mode in block.modes
+    pytest.param(block, mode, id=f"{block.file}:{block.line}-{mode}") for block in blocks() for mode in COMPILED
 ]
 N_FORCED_ROUNDS = 2
-COMPILED = {"jit": overdrive.jit, "promote": overdrive.promote}
 
 
 def plain(function):
@@ -33,7 +31,7 @@ def test_compiled(block, mode):
     assert not list(run.wrong_lines())
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if "jit" in b.values[0].modes])
+@pytest.mark.parametrize("block", BLOCKS)
 def test_every_exit_forced(block):
     """Exit k fails whenever it is asked about. CPythons after the first try every third."""
     want = Run(block, plain, N_FORCED_ROUNDS)

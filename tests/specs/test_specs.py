@@ -10,7 +10,9 @@ from tests.specs.spec import Run, agree, blocks
 BLOCKS = [pytest.param(block, id=f"{block.file}:{block.line}") for block in blocks()]
 COMPILED = {"jit": overdrive.jit, "promote": overdrive.promote}
 COMPILED_BLOCKS = [
-    pytest.param(block, mode, id=f"{block.file}:{block.line}-{mode}") for block in blocks() for mode in COMPILED
+    pytest.param(block, mode, id=f"{block.file}:{block.line}-{mode}")
+    for block in blocks()
+    for mode in COMPILED
 ]
 N_FORCED_ROUNDS = 2
 

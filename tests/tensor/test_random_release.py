@@ -103,4 +103,5 @@ def test_many_sequences():
     for _ in range(n):
         sequence(rng)
     gc.collect()
-    assert resident() - before < 4 << 20
+    if not os.environ.get("UNDER_VALGRIND"):  # it keeps freed blocks for a while, to find who uses them
+        assert resident() - before < 4 << 20

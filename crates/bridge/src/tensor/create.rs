@@ -29,7 +29,8 @@ pub(super) struct Plan {
     long: Vec<isize>,
 }
 
-const INLINE: usize = 8;
+/// Few, because the plan is moved about.
+const INLINE: usize = 4;
 
 impl Plan {
     /// Reads `shape` (an integer or a sequence of them) and `dtype`.

@@ -33,6 +33,13 @@ pub(super) enum Memory {
     Slot(Message),
 }
 
+impl Memory {
+    /// Whether the release runs no code of anybody's, which could touch a pending exception.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self, Memory::Owner | Memory::Block(_) | Memory::Arena(_))
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Memory::Buffer(view) = self {

@@ -315,7 +315,8 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         if !(*(*this).weakrefs.get()).is_null() {
             ffi::PyObject_ClearWeakRefs(object);
         }
-        if matches!(*(*this).memory, Memory::Owner) && (*this).hooks.get().is_null() {
+        if (*this).memory.is_quiet() && (*this).hooks.get().is_null() {
+            ManuallyDrop::drop(&mut (*this).memory);
             ffi::Py_XDECREF((*this).owner);
         } else {
             let raised = Raised::take();

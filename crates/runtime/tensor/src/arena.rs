@@ -81,6 +81,7 @@ impl Arena {
     ///
     /// # Errors
     /// As `alloc`.
+    #[inline]
     pub fn view(&mut self, bytes: usize) -> Result<(*mut u8, usize), Error> {
         if self.closed {
             return Err(Error::Closed { what: "arena" });

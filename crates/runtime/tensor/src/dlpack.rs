@@ -120,6 +120,7 @@ pub fn is_host(device_type: i32) -> bool {
 ///
 /// # Errors
 /// `Unsayable` when a stride in use is no whole number of elements.
+#[inline]
 pub fn element_strides(
     shape: &[isize],
     strides: &[isize],

@@ -345,6 +345,7 @@ impl DType {
     ///
     /// # Errors
     /// `Unsayable` in the other byte order.
+    #[inline]
     pub fn to_dlpack(self) -> Result<Coded, Error> {
         if self.swapped {
             return Err(self.unsayable("DLPack"));

@@ -17,6 +17,7 @@ pub struct Extent {
 ///
 /// # Errors
 /// `TooManyAxes`, `NegativeLength`, `TooLarge` when the elements at `item_size` bytes each do not fit an address.
+#[inline]
 pub fn count(shape: &[isize], item_size: usize) -> Result<usize, Error> {
     if shape.len() > MAX_NDIM {
         return Err(Error::TooManyAxes { ndim: shape.len() });
@@ -60,6 +61,7 @@ pub fn extent(shape: &[isize], strides: &[isize], item_size: usize) -> Result<Ex
 }
 
 /// Fills in the strides of an array whose last axis is dense.
+#[inline]
 pub fn row_major(shape: &[isize], item_size: usize, strides: &mut [isize]) {
     let mut step = item_size as isize;
     for (stride, &length) in strides.iter_mut().zip(shape).rev() {

@@ -288,7 +288,12 @@ def attach(table, n=40):
     other = f"{theirs * 1e6:.0f} µs (shared_memory)"
     table.below("`attach`, a new mapping each time", ours, "µs", 15, 1e6, other)
     table.row(
-        "… and its release", f"{release * 1e6:.1f} µs", f"{close * 1e6:.1f} µs (shared_memory)", "–", "–", True
+        "… and its release",
+        f"{release * 1e6:.1f} µs",
+        f"{close * 1e6:.1f} µs (shared_memory)",
+        "–",
+        "–",
+        True,
     )
 
 

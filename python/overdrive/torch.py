@@ -13,14 +13,16 @@ tensor([2., 2., 2.])
 from __future__ import annotations
 
 import inspect
+import itertools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
 import torch
 
 from overdrive._core import Kernel, Tensor
+from overdrive._core import tensor as view
 
 __all__ = ["custom_op"]
 
@@ -36,9 +38,10 @@ def custom_op(
     """Register ``forward`` as the operator ``name`` (``"namespace::name"``) and return it as a callable.
 
     ``forward`` is a kernel of a library or a Python function, jitted or not. A kernel gets the tensors
-    themselves, a function gets NumPy arrays; both see PyTorch's memory, and what they return becomes the
-    result without a copy. Parameters of a function that are annotated with ``float``, ``int``, ``bool``
-    or ``str`` are given by name, all others are tensors; a kernel's parameters likewise. A function that
+    themselves, a function gets NumPy arrays, or an `overdrive.Tensor` where its parameter is annotated so;
+    all see PyTorch's memory, and what they return becomes the result without a copy. Parameters of a
+    function that are annotated with ``float``, ``int``, ``bool`` or ``str`` are given by name, all others
+    are tensors; a kernel's parameters likewise. A function that
     gives several tensors says so by its annotation, ``-> tuple[Any, Any]``. It must not write its inputs
     or return one of them.
 
@@ -63,8 +66,10 @@ def custom_op(
         made = tuple(tensors[0].new_empty(tensors[0].shape) for _ in range(shape.n_outputs))
         return made if shape.n_outputs > 1 else made[0]
 
+    call = _caller(name, forward, shape.n_outputs)
+
     def run(*tensors: torch.Tensor, **parameters: Any) -> Any:
-        results = _call(name, forward, shape.n_outputs, tensors, parameters)
+        results = call(tensors, parameters)
         made = tuple(_tensor(name, result) for result in results)
         if any(_is_part_of(t, tensors) for t in made):
             raise ValueError(f"{name} returned memory of an input; return a copy of it")
@@ -165,18 +170,34 @@ def _named(run: Callable[..., Any], shape: _Shape, n_tensors: int | None = None)
     return positional
 
 
-def _call(name: str, function: Callable[..., Any], n: int, tensors: Any, parameters: Any) -> tuple[Any, ...]:
-    """Call a kernel or function on PyTorch's memory and return the ``n`` things that it gives."""
+def _caller(name: str, function: Callable[..., Any], n: int) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Return what calls a kernel or function on PyTorch's memory and gives its ``n`` results."""
+    views = _views(function)
+
+    def call(tensors: Sequence[torch.Tensor], parameters: dict[str, Any]) -> tuple[Any, ...]:
+        given = [view(t) for view, t in zip(views, tensors, strict=False)]
+        result = function(*given, **parameters)
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if len(results) != n:
+            raise ValueError(f"{name} gave {len(results)} tensors instead of {n}")
+        return results
+
+    return call
+
+
+def _views(function: Callable[..., Any]) -> Iterable[Callable[[torch.Tensor], Any]]:
+    """Return how each input of a kernel or function sees PyTorch's memory."""
     if isinstance(function, Kernel):
         # Only where a kernel takes no gaps, and there are some, is anything copied.
-        given = [t.detach().contiguous() if function.is_dense else t.detach() for t in tensors]
-    else:
-        given = [_array(t) for t in tensors]
-    result = function(*given, **parameters)
-    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    if len(results) != n:
-        raise ValueError(f"{name} gave {len(results)} tensors instead of {n}")
-    return results
+        return itertools.repeat(lambda t: t.detach().contiguous() if function.is_dense else t.detach())
+    hints = typing.get_type_hints(inspect.unwrap(function))
+    names = list(inspect.signature(function).parameters)
+    return [_own if hints.get(name) is Tensor else _array for name in names]
+
+
+def _own(tensor: torch.Tensor) -> Tensor:
+    """View a tensor as one of ours; what is only marked as conjugate or negative is computed first."""
+    return view(tensor.detach().resolve_conj().resolve_neg())
 
 
 def _is_part_of(made: torch.Tensor, tensors: Sequence[torch.Tensor]) -> bool:
@@ -193,11 +214,7 @@ def _is_part_of(made: torch.Tensor, tensors: Sequence[torch.Tensor]) -> bool:
 def _array(tensor: torch.Tensor) -> Any:
     """View a tensor as an array; what is only marked as conjugate or negative is computed first."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        from overdrive import tensor as view
-
-        return view(tensor).numpy()
-    return tensor.numpy()
+    return view(tensor).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def _tensor(name: str, result: Any) -> torch.Tensor:
@@ -210,8 +227,6 @@ def _tensor(name: str, result: Any) -> torch.Tensor:
         plain = array.dtype.kind in "biufc" and array.dtype.isnative and array.flags.writeable
         if plain and all(stride >= 0 for stride in array.strides):
             return torch.from_numpy(array) if array.ndim else torch.from_numpy(array.reshape(1))[0]
-        from overdrive import tensor as view
-
         native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         return view(native, copy=True).torch()
     raise TypeError(f"{name} returned {type(result).__name__}, which is no tensor")
@@ -221,10 +236,11 @@ def _register_backward(name: str, op: Any, backward: Callable[..., Any], shape: 
     """Make the gradient an operator and tell autograd of it."""
     n_gradients, n_inputs = shape.n_outputs, len(shape.tensors)
     names = [f"gradient{i}" for i in range(n_gradients)] + list(shape.tensors)
+    call = _caller(f"the backward of {name}", backward, n_inputs)
 
     def run(*tensors: torch.Tensor, **parameters: Any) -> Any:
         made = []
-        results = _call(f"the backward of {name}", backward, n_inputs, tensors, parameters)
+        results = call(tensors, parameters)
         for result, x in zip(results, tensors[n_gradients:], strict=True):
             gradient = torch.zeros_like(x) if result is None else _tensor(name, result)
             if gradient.shape != x.shape or gradient.dtype != x.dtype:

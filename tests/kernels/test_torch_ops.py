@@ -57,6 +57,52 @@ def test_eager(square_op, add_op, scale_op):
     assert torch.equal(scale_op(x.float()), 2 * x.float())
 
 
+@overdrive.jit
+def cubes(x: overdrive.Tensor, factor: float = 1.0):
+    out = overdrive.empty(x.shape, x.dtype)
+    for i in range(len(x)):
+        out[i] = factor * x[i] * x[i] * x[i]
+    return out
+
+
+@overdrive.jit
+def cubes_backward(gradient: overdrive.Tensor, x: overdrive.Tensor, factor: float = 1.0):
+    out = overdrive.empty(x.shape, x.dtype)
+    for i in range(len(x)):
+        out[i] = gradient[i] * 3.0 * factor * x[i] * x[i]
+    return out
+
+
+def test_jitted_functions_over_tensors():
+    op = custom_op(fresh("cubes"), cubes, cubes_backward)
+    x = torch.linspace(-2, 2, 9, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(op(x, factor=2.0), 2.0 * x * x * x)
+    assert torch.equal(op(x.detach()[::2]), x.detach()[::2] ** 3)
+    assert torch.autograd.gradcheck(lambda x: op(x, factor=0.5), x)
+    torch.library.opcheck(op.op, (x, 0.5))
+    compiled = torch.compile(lambda x: op(x).sum(), backend="aot_eager")
+    compiled(x).backward()
+    assert torch.allclose(x.grad, 3 * x.detach() ** 2)
+    status = {row["status"] for row in overdrive.explain(cubes).functions[0]["lines"]}
+    assert "native" in status
+
+
+def test_a_function_gets_what_its_annotation_says():
+    seen = []
+
+    def look(a: overdrive.Tensor, b, c: overdrive.Tensor):
+        seen[:] = [type(a), type(b), type(c), a.dtype, overdrive.tensor(b).numpy().ctypes.data]
+        return overdrive.tensor(a, copy=True)
+
+    op = custom_op(fresh("look"), look, lambda g, a, b, c: (g, None, None))
+    x = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    y = torch.ones(3)
+    op(x, y, y).sum().backward()
+    assert seen[:3] == [overdrive.Tensor, np.ndarray, overdrive.Tensor]
+    assert str(seen[3]) == "bfloat16" and seen[4] == y.data_ptr()
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_no_copy_in_or_out():
     seen = {}
 

@@ -1,6 +1,7 @@
 """What compiled code observes, the layout of this process, and that the test surface refuses nonsense."""
 
 import numpy as np
+import overdrive
 import pytest
 from overdrive import _core
 
@@ -24,8 +25,11 @@ class Mine:
         ([Mine(), Mine()], 'Always(Other("Mine"))', 1),
         ([1, 1.5, 2], "Mixed", 3),
         ([1, 1.5, 2.5, 3.5], "Mixed", 2),
-        ([np.zeros(3), np.ones(5)], "Always(Array { dtype: F64, ndim: 1 })", 2),
-        ([np.zeros((2, 2), np.uint8)], "Always(Array { dtype: U8, ndim: 2 })", 1),
+        ([np.zeros(3), np.ones(5)], "Always(Array { holder: NdArray, dtype: F64, ndim: 1 })", 2),
+        ([np.zeros((2, 2), np.uint8)], "Always(Array { holder: NdArray, dtype: U8, ndim: 2 })", 1),
+        ([overdrive.zeros(2, "int32")] * 2, "Always(Array { holder: Tensor, dtype: I32, ndim: 1 })", 2),
+        ([overdrive.zeros(2, "int16")], 'Always(Other("overdrive.Tensor"))', 1),
+        ([overdrive.tensor(np.zeros(2)), np.zeros(2)], "Mixed", 2),
         ([np.zeros(3), np.zeros((3, 3)), np.zeros(3), np.zeros(3)], "Mixed", 2),
         ([np.zeros(3), np.zeros(3, np.int32)], "Mixed", 2),
         ([np.zeros(3, ">f8")], 'Always(Other("numpy.ndarray"))', 1),
@@ -44,6 +48,7 @@ def test_types_of_the_layout():
     expected = {
         "int": int, "float": float, "bool": bool, "None": type(None), "str": str, "bytes": bytes,
         "bytearray": bytearray, "list": list, "tuple": tuple, "dict": dict, "set": set, "ndarray": np.ndarray,
+        "Tensor": overdrive.Tensor,
         "np.float64": np.float64, "np.float32": np.float32, "np.int64": np.int64, "np.int32": np.int32,
         "np.uint8": np.uint8, "np.bool": np.bool_, "range_iterator": type(iter(range(1))),
         "list_iterator": type(iter([])), "tuple_iterator": type(iter(())), "range": range, "slice": slice,

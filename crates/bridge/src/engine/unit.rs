@@ -70,6 +70,30 @@ impl Leaf {
         self.n_args.get() != usize::MAX
     }
 
+    /// Counts a call and makes it; `None` when there is no version for that many arguments.
+    ///
+    /// # Safety
+    /// As [`Leaf::call`]; `rt` is one of this leaf's two.
+    #[inline]
+    unsafe fn enter(
+        &self,
+        args: *mut *mut ffi::PyObject,
+        n: usize,
+        frame: Frame,
+        rt: &Cell<*mut Rt>,
+        eval_breaker: *const u8,
+    ) -> Option<*mut u8> {
+        if n != self.n_args.get() || !self.is_there() {
+            return None;
+        }
+        // SAFETY: by contract. The fields belong together: they are set and reset as one, under the GIL.
+        unsafe {
+            let calls = &*self.calls.get();
+            calls.set(calls.get() + 1);
+            Some(self.entry.get()(args.cast(), frame.0, rt.get(), eval_breaker))
+        }
+    }
+
     /// Calls the version; `None` when there is none for these arguments, and nothing has happened.
     ///
     /// # Safety
@@ -83,17 +107,9 @@ impl Leaf {
         frame: Frame,
         eval_breaker: *const u8,
     ) -> Option<*mut ffi::PyObject> {
-        if n != self.n_args.get() || !self.is_there() {
-            return None;
-        }
-        // SAFETY: by contract. The fields belong together: they are set and reset as one, under the GIL.
-        unsafe {
-            let calls = &*self.calls.get();
-            calls.set(calls.get() + 1);
-            let entry = self.entry.get();
-            let result = entry(args.cast(), frame.0, self.rt.get(), eval_breaker);
-            (result != MISS).then_some(result.cast())
-        }
+        // SAFETY: by contract.
+        let result = unsafe { self.enter(args, n, frame, &self.rt, eval_breaker)? };
+        (result != MISS).then_some(result.cast())
     }
 
     /// As [`Leaf::call`] for the jitted callable's own vectorcall: arguments that the version does not take go through
@@ -108,18 +124,10 @@ impl Leaf {
         n: usize,
         eval_breaker: *const u8,
     ) -> Option<*mut ffi::PyObject> {
-        if n != self.n_args.get() || !self.is_there() {
-            return None;
-        }
-        // SAFETY: as in `call`.
-        unsafe {
-            let calls = &*self.calls.get();
-            calls.set(calls.get() + 1);
-            Some(
-                self.entry.get()(args.cast_mut().cast(), null_mut(), self.vectorcall_rt.get(), eval_breaker)
-                    .cast(),
-            )
-        }
+        // SAFETY: by contract.
+        let result =
+            unsafe { self.enter(args.cast_mut(), n, Frame(null_mut()), &self.vectorcall_rt, eval_breaker)? };
+        Some(result.cast())
     }
 }
 

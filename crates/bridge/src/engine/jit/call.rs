@@ -1,7 +1,7 @@
 //! The vectorcall of a jitted callable: the shortest way to a leaf version, else the twin.
 //!
 //! A leaf version (nothing in it may run Python code) needs no frame. It is entered when exactly its positional
-//! arguments come and no keyword; its guards answer with `MISS` when the types are others, and nothing has happened. A
+//! arguments come and no keyword; when the types are others nothing has happened, and its exit makes the call through the twin. A
 //! loop in it goes on in a frame when CPython asks for its turn.
 
 use std::ptr::null_mut;

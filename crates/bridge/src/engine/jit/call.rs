@@ -1,8 +1,8 @@
 //! The vectorcall of a jitted callable: the shortest way to a leaf version, else the twin.
 //!
 //! A leaf version (nothing in it may run Python code) needs no frame. It is entered when exactly its positional
-//! arguments come and no keyword; when the types are others nothing has happened, and its exit makes the call through the twin. A
-//! loop in it goes on in a frame when CPython asks for its turn.
+//! arguments come and no keyword; when the types are others nothing has happened, and its exit makes the call through
+//! the twin. A loop in it goes on in a frame when CPython asks for its turn.
 
 use std::ptr::null_mut;
 

@@ -3,6 +3,7 @@
 import contextvars
 import functools
 import gc
+import itertools
 import math
 import sys
 import traceback
@@ -397,6 +398,93 @@ def test_a_jitted_callable_finds_its_arguments_unheld():
     want = events(lambda: python_calls(jitted_drops.__wrapped__, lambda: Plain()))
     for _ in range(60):  # the interpreter specialises its calls on the way
         assert events(lambda: python_calls(jitted_drops, Owner)) == want
+
+
+def starred_calls(drops, owner):
+    """Every way in which the interpreter makes a tuple and a dictionary for a call."""
+    drops(*(Thing("a"), Thing("b")))
+    drops(Thing("a"), *(Thing("b"), Thing("c")))
+    drops(*[Thing("a"), Thing("b")])
+    drops(*[Thing("a"), *[Thing("b")]])
+    drops(**{"x": Thing("a"), "z": Thing("z")})
+    drops(Thing("a"), **{"z": Thing("z")})
+    drops(*(Thing("a"), Thing("b")), z=Thing("z"), **{})
+    drops(*(Thing("a"),), **{"y": Thing("b")}, z=Thing("z"))
+    owner().method(*(Thing("a"),), **{"z": Thing("z")})
+    kept, named = (Thing("a"), Thing("b")), {"z": Thing("z")}
+    drops(*kept, **named)
+    drops(*kept)
+    drops(*kept, *kept)
+    LOG.append(f"still {[thing.name for thing in kept]} {named['z'].name}")
+    del kept, named
+    twice = Thing("twice")
+    drops(*(twice, twice), **{"z": twice})
+    del twice
+    return [drops(Thing(name), *(Thing("b"),)) for name in "pq"]
+
+
+@pytest.mark.parametrize("code", [starred_calls, overdrive.jit(starred_calls)], ids=["interpreted", "jitted"])
+def test_a_jitted_callable_finds_starred_arguments_unheld(code):
+    class Plain:
+        method = jitted_drops.__wrapped__
+
+    want = events(lambda: starred_calls(jitted_drops.__wrapped__, Plain))
+    for _ in range(60):
+        assert events(lambda: code(jitted_drops, Owner)) == want
+
+
+def test_starred_arguments_that_others_hold():
+    """C code that passes arguments on in a tuple of its own keeps it, also while a starred call is being prepared."""
+
+    class Name(str):
+        pass
+
+    def calls(drops):
+        again = functools.partial(drops, Thing("a"), z=Thing("z"))
+        again()
+        again(*(Thing("b"),))
+        LOG.append(f"still {again.args[0].name} {again.keywords['z'].name}")
+        ends = functools.partial(drops, Thing("c"))
+        drops(*[value for value, _ in zip(iter(ends, None), range(2), strict=False)])
+        drops(*map(drops, [Thing("d"), Thing("e")]))
+        drops(*itertools.starmap(drops, [(Thing("f"), Thing("g"))]))
+        drops(**{Name("x"): Thing("h"), Name("z"): Thing("i")})
+        LOG.append(f"still {ends.args[0].name}")
+
+    wanted = events(lambda: calls(jitted_drops.__wrapped__))
+    for _ in range(60):
+        # When what C code holds is released is the same; a name of another type is not looked up without running code.
+        got = events(lambda: calls(jitted_drops))
+        assert [e for e in got if e[0] not in "hi"] == [e for e in wanted if e[0] not in "hi"]
+        assert sorted(got) == sorted(wanted)
+
+
+def test_many_callers_of_starred_calls_come_and_go():
+    for round_ in range(300):
+        scope = {"f": jitted_drops, "Thing": Thing}
+        exec(compile(f"def call():\n    f(*(Thing('{round_}'),))\n", f"<{round_}>", "exec"), scope)
+        got = events(scope["call"])
+        scope["f"] = jitted_drops.__wrapped__
+        assert got == events(scope["call"]) and len(got) >= 3
+
+
+def test_a_tool_that_watches_a_starred_call_sees_its_first_argument():
+    if sys.version_info < (3, 12):
+        pytest.skip("3.11 has no sys.monitoring")
+    seen = []
+    sys.monitoring.use_tool_id(3, "watcher")
+    try:
+        sys.monitoring.register_callback(3, sys.monitoring.events.CALL, lambda c, o, f, a: seen.append(type(a)))
+        sys.monitoring.register_callback(3, sys.monitoring.events.C_RETURN, lambda c, o, f, a: seen.append(type(a)))
+
+        def call():
+            jitted_drops(*(Thing("a"), Thing("b")))
+
+        sys.monitoring.set_local_events(3, call.__code__, sys.monitoring.events.CALL)
+        events(call)
+    finally:
+        sys.monitoring.free_tool_id(3)
+    assert Thing in seen and type(None) not in seen
 
 
 @pytest.mark.parametrize("fn", CALLS, ids=lambda fn: fn.__name__)

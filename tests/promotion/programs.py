@@ -23,6 +23,8 @@ def busy(work, is_enough, most=60.0):
         pause = time.monotonic() + 0.2
         while time.monotonic() < pause:
             work()
+    if not is_enough() and most == 60.0:
+        print("waited in vain", overdrive._core.session_report(), file=sys.stderr)
 
 def rows(session):
     return {row.name: row for row in session.report().rows}

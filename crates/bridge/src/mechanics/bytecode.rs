@@ -17,6 +17,7 @@ use super::{layout, raiser};
 #[derive(Debug)]
 pub struct Opcodes {
     pub call: u8,
+    pub call_function_ex: u8,
     /// 3.13 and later.
     pub call_kw: Option<u8>,
     pub copy_free_vars: u8,
@@ -97,6 +98,7 @@ impl Opcodes {
         }
         Ok(Opcodes {
             call: number("CALL")?,
+            call_function_ex: number("CALL_FUNCTION_EX")?,
             call_kw: optional("CALL_KW"),
             copy_free_vars: number("COPY_FREE_VARS")?,
             end_for: optional("END_FOR"),

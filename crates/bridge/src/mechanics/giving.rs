@@ -64,6 +64,17 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Whether this is a bound method.
+///
+/// # Safety
+/// A live object.
+#[cfg(Py_3_12)]
+#[inline]
+pub unsafe fn is_method(callable: *mut PyObject) -> bool {
+    // SAFETY: the caller's contract.
+    unsafe { ffi::Py_TYPE(callable) == &raw mut PyMethod_Type }
+}
+
 /// Whether the interpreter would move the arguments of a call of this into a frame.
 ///
 /// # Safety

@@ -73,10 +73,14 @@ pub(super) unsafe extern "C" fn call_ex(
     args: *mut PyObject,
     keywords: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: the table's contract. 3.11 holds the arguments until the call ends, later versions move them.
+    // SAFETY: the table's contract. 3.11 holds the arguments until the call ends; later versions move those of functions,
+    // not those of bound methods.
     unsafe {
         #[cfg(Py_3_12)]
-        if giving::moves(callable) && (keywords.is_null() || ffi::PyDict_CheckExact(keywords) != 0) {
+        if !giving::is_method(callable)
+            && giving::moves(callable)
+            && (keywords.is_null() || ffi::PyDict_CheckExact(keywords) != 0)
+        {
             let tuple = as_tuple(callable, args);
             ffi::Py_DECREF(args);
             let spread = tuple.and_then(|tuple| spread(tuple, keywords));

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use pyo3::ffi;
 
 use super::super::unit::Leaf;
-use super::JitFunction;
+use super::{JitFunction, starred};
 use crate::mechanics::frame::{Frame, Thread, field, has_new_events, is_monitored};
 use crate::mechanics::osr::own_tools;
 use crate::mechanics::stack::stack_low;
@@ -112,6 +112,7 @@ pub(crate) unsafe fn through_twin(
             let n = (nargsf & COUNT) + n_keywords(keywords);
             if giving::moves(target)
                 && let Some(mut taken) = giving::take_from_caller(callable, args, n)
+                    .or_else(|| starred::take_from_caller(callable, args, n, keywords))
             {
                 giving::call(ffi::Py_NewRef(target), taken.as_mut_ptr().add(1), n, keywords)
             } else {

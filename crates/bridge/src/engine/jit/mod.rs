@@ -7,6 +7,7 @@
 mod attributes;
 mod call;
 mod pickle;
+mod starred;
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};

@@ -474,8 +474,12 @@ def test_a_tool_that_watches_a_starred_call_sees_its_first_argument():
     seen = []
     sys.monitoring.use_tool_id(3, "watcher")
     try:
-        sys.monitoring.register_callback(3, sys.monitoring.events.CALL, lambda c, o, f, a: seen.append(type(a)))
-        sys.monitoring.register_callback(3, sys.monitoring.events.C_RETURN, lambda c, o, f, a: seen.append(type(a)))
+        sys.monitoring.register_callback(
+            3, sys.monitoring.events.CALL, lambda c, o, f, a: seen.append(type(a))
+        )
+        sys.monitoring.register_callback(
+            3, sys.monitoring.events.C_RETURN, lambda c, o, f, a: seen.append(type(a))
+        )
 
         def call():
             jitted_drops(*(Thing("a"), Thing("b")))

@@ -13,6 +13,7 @@
 //! message, so does the entry, in the opcode's words.
 
 mod arithmetic;
+mod arrays;
 mod attributes;
 mod names;
 mod calls;
@@ -154,6 +155,8 @@ pub fn address(entry: Entry) -> usize {
         Entry::MathHypot => math::hypot as _,
 
         Entry::Observe => profile::observe as _,
+        Entry::ArraysApart => arrays::apart as _,
+        Entry::ArrayWithin => arrays::within as _,
         Entry::NpUnderIgnored => numpy::under_ignored as _,
         Entry::PollPending => names::poll_pending as _,
     };

@@ -15,6 +15,7 @@ pub mod print;
 mod lex;
 pub mod parse;
 pub mod dominators;
+pub mod loops;
 pub mod verify;
 pub mod interpret;
 pub mod opt;

@@ -43,8 +43,11 @@ struct Site {
     is_list: bool,
 }
 
+/// The calls of a code object, and whether it still lives.
+type Known = (Py<PyWeakrefReference>, Arc<[Site]>);
+
 /// Of code objects, by address; an address may have been used again, which the weak reference tells.
-static SITES: GilCell<Option<HashMap<usize, (Py<PyWeakrefReference>, Arc<[Site]>)>>> = GilCell::new(None);
+static SITES: GilCell<Option<HashMap<usize, Known>>> = GilCell::new(None);
 
 /// As [`crate::mechanics::giving::take_from_caller`], for calls with `*` and `**`.
 ///

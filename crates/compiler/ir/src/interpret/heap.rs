@@ -78,6 +78,38 @@ pub struct Array {
     pub writable: bool,
 }
 
+impl Array {
+    /// The table's `array_within`, for any number of steps.
+    pub fn is_within(&self, k: i64, spans: [(i64, i64); 2]) -> bool {
+        let spans: Vec<(i64, i64)> = self
+            .shape
+            .iter()
+            .enumerate()
+            .map(|(axis, dim)| spans.get(axis).copied().unwrap_or((0, *dim - 1)))
+            .collect();
+        if spans.iter().any(|(lo, hi)| hi < lo) {
+            return true;
+        }
+        if spans.iter().zip(&self.shape).any(|((lo, hi), dim)| *lo < 0 || hi >= dim) {
+            return false;
+        }
+        let mut offsets = vec![self.offset];
+        for ((lo, hi), stride) in spans.iter().zip(&self.strides) {
+            offsets = offsets.iter().flat_map(|at| (*lo..=*hi).map(move |i| at + i * stride)).collect();
+        }
+        offsets.iter().all(|at| {
+            let bytes = |n: usize| self.data.get(*at as usize..*at as usize + n);
+            let x = match self.dtype {
+                DType::F32 => {
+                    bytes(4).and_then(|b| b.try_into().ok()).map(|b| f64::from(f32::from_ne_bytes(b)))
+                }
+                _ => bytes(8).and_then(|b| b.try_into().ok()).map(f64::from_ne_bytes),
+            };
+            x.is_some_and(|x| x.abs() < 2f64.powi(k as i32))
+        })
+    }
+}
+
 /// Objects, the pending exception, and what Python code would have noticed.
 #[derive(Debug)]
 pub struct Heap {

@@ -8,6 +8,7 @@ pub mod unreachable;
 pub mod params;
 pub mod fold;
 pub mod guards;
+pub mod nests;
 pub mod dead;
 pub mod references;
 pub mod compact;
@@ -25,6 +26,9 @@ pub const PASSES: &[Pass] = &[
     ("fold", fold::run),
     ("guards", guards::run),
     ("params again", params::run),
+    ("nests", nests::run),
+    ("fold again", fold::run),
+    ("params after nests", params::run),
     ("dead", dead::run),
     ("references", references::run),
     ("compact", compact::run),

@@ -31,7 +31,7 @@ pub(super) fn resolve(map: &[Option<Value>], mut v: Value) -> Value {
     v
 }
 
-fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
+pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
     match inst {
         Inst::IConst(_)
         | Inst::FConst(_)
@@ -76,7 +76,7 @@ fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
     }
 }
 
-fn each_terminator_operand(t: &mut Terminator, visit: &mut dyn FnMut(&mut Value)) {
+pub(super) fn each_terminator_operand(t: &mut Terminator, visit: &mut dyn FnMut(&mut Value)) {
     match t {
         Terminator::Jump(_, args) => args.iter_mut().for_each(visit),
         Terminator::Branch { cond, then, els } => {
@@ -88,7 +88,7 @@ fn each_terminator_operand(t: &mut Terminator, visit: &mut dyn FnMut(&mut Value)
     }
 }
 
-fn each_slot_value(slot: &mut Slot, visit: &mut dyn FnMut(&mut Value)) {
+pub(super) fn each_slot_value(slot: &mut Slot, visit: &mut dyn FnMut(&mut Value)) {
     match slot {
         Slot::Empty | Slot::None | Slot::Const(_) => {}
         Slot::Obj(v, _) => visit(v),

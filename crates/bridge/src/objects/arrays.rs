@@ -1,0 +1,181 @@
+//! What a loop nest asks about whole arrays before it runs without checks.
+//!
+//! In: exact arrays or tensors (their headers are laid out alike) of floats, whose memory machine code may read. Out:
+//! whether two share memory, whether elements are small. Runs no Python code.
+#![expect(unsafe_code, reason = "reads headers and elements of arrays; called by machine code")]
+
+use std::slice;
+
+use pyo3::ffi::PyObject;
+
+use super::layout::array;
+
+/// Looking at an element costs a fraction of computing with it.
+const LOOKS_PER_STEP: i64 = 4;
+
+/// An array's header.
+struct Header<'a> {
+    data: *const u8,
+    dims: &'a [i64],
+    /// In bytes.
+    strides: &'a [i64],
+}
+
+impl Header<'_> {
+    /// # Safety
+    /// A live array, and nothing runs while the header is used.
+    unsafe fn read<'a>(object: *mut PyObject) -> Header<'a> {
+        // SAFETY: the caller's contract; the layout is that of the self-test.
+        unsafe {
+            let at = |offset: i32| object.cast::<u8>().offset(offset as isize);
+            let rank = *at(array::NDIM).cast::<i32>() as usize;
+            let words = |offset: i32| match rank {
+                0 => &[][..],
+                _ => slice::from_raw_parts(*at(offset).cast::<*const i64>(), rank),
+            };
+            Header { data: *at(array::DATA).cast(), dims: words(array::DIMS), strides: words(array::STRIDES) }
+        }
+    }
+
+    /// First byte and the one behind the last.
+    fn extent(&self) -> (i128, i128) {
+        let (mut low, mut high) = (self.data as i128, self.data as i128);
+        for (dim, stride) in self.dims.iter().zip(self.strides) {
+            let reach = i128::from(*stride) * i128::from((*dim - 1).max(0));
+            if reach < 0 { low += reach } else { high += reach }
+        }
+        // An element has no more than 16 bytes.
+        (low, high + 16)
+    }
+}
+
+/// Whether the memory ranges of two arrays do not meet.
+pub(super) unsafe extern "C" fn apart(a: *mut PyObject, b: *mut PyObject) -> u8 {
+    // SAFETY: the table's contract.
+    let (a, b) = unsafe { (Header::read(a).extent(), Header::read(b).extent()) };
+    u8::from(a.1 <= b.0 || b.1 <= a.0)
+}
+
+/// Whether all elements with an index in `lo0..=hi0` on the first axis, in `lo1..=hi1` on the second if there is one, and
+/// with any on others, are below 2^k in magnitude (so no NaN). False for indices outside, and when these are many more
+/// elements than `steps`.
+pub(super) unsafe extern "C" fn within(
+    object: *mut PyObject,
+    bytes: i64,
+    k: i64,
+    lo0: i64,
+    hi0: i64,
+    lo1: i64,
+    hi1: i64,
+    steps: i64,
+) -> u8 {
+    // SAFETY: the table's contract.
+    let header = unsafe { Header::read(object) };
+    let mut spans = [(lo0, hi0), (lo1, hi1)].into_iter();
+    let mut ranges = Vec::with_capacity(header.dims.len());
+    let mut n: i64 = 1;
+    for dim in header.dims {
+        let (lo, hi) = spans.next().unwrap_or((0, *dim - 1));
+        if hi < lo {
+            // No iteration at all.
+            return 1;
+        }
+        if lo < 0 || hi >= *dim {
+            return 0;
+        }
+        n = n.saturating_mul(hi - lo + 1);
+        ranges.push((lo, hi));
+    }
+    if n > steps.saturating_mul(LOOKS_PER_STEP).saturating_add(64) {
+        return 0;
+    }
+    let (wide, narrow) = (2f64.powi(k as i32), 2f64.powi(k as i32) as f32);
+    // SAFETY: the indices are inside, the elements of that type.
+    let test =
+        |row: &dyn Fn(*const u8, i64, usize) -> bool| unsafe { small(&header, &ranges, 0, header.data, row) };
+    let ok = match bytes {
+        8 => test(&|at, stride, n| row_f64(at, stride, n, wide)),
+        4 => test(&|at, stride, n| row_f32(at, stride, n, narrow)),
+        _ => false,
+    };
+    u8::from(ok)
+}
+
+/// Tests rows along the last axis.
+unsafe fn small(
+    header: &Header<'_>,
+    ranges: &[(i64, i64)],
+    axis: usize,
+    at: *const u8,
+    row: &dyn Fn(*const u8, i64, usize) -> bool,
+) -> bool {
+    let Some((lo, hi)) = ranges.get(axis).copied() else { return row(at, 0, 1) };
+    let stride = header.strides[axis];
+    let from = at.wrapping_offset((lo * stride) as isize);
+    if axis + 1 == ranges.len() {
+        return row(from, stride, (hi - lo + 1) as usize);
+    }
+    (0..=hi - lo).all(|i| {
+        // SAFETY: as the caller's.
+        unsafe { small(header, ranges, axis + 1, from.wrapping_offset((i * stride) as isize), row) }
+    })
+}
+
+macro_rules! row_test {
+    ($name:ident, $plain:ident, $wide:ident, $ty:ty) => {
+        /// Whether `n` elements, `stride` bytes apart, are below the limit.
+        fn $name(at: *const u8, stride: i64, n: usize, limit: $ty) -> bool {
+            if stride != size_of::<$ty>() as i64 {
+                // SAFETY: elements of the array, aligned.
+                return (0..n as i64).all(|i| unsafe {
+                    (*at.wrapping_offset((i * stride) as isize).cast::<$ty>()).abs() < limit
+                });
+            }
+            // SAFETY: as above; side by side.
+            let row = unsafe { slice::from_raw_parts(at.cast::<$ty>(), n) };
+            #[cfg(target_arch = "x86_64")]
+            if std::arch::is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has it.
+                return unsafe { $wide(row, limit) };
+            }
+            $plain(row, limit)
+        }
+
+        #[inline(always)]
+        fn $plain(row: &[$ty], limit: $ty) -> bool {
+            // A chunk at a time, without a branch inside.
+            row.chunks(256).all(|chunk| chunk.iter().fold(true, |ok, x| ok & (x.abs() < limit)))
+        }
+
+        /// The same for wider vectors.
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $wide(row: &[$ty], limit: $ty) -> bool {
+            $plain(row, limit)
+        }
+    };
+}
+
+row_test!(row_f64, plain_f64, wide_f64, f64);
+row_test!(row_f32, plain_f32, wide_f32, f32);
+
+#[cfg(test)]
+mod tests {
+    use super::{row_f32, row_f64};
+
+    #[test]
+    fn rows_of_all_lengths_and_strides() {
+        for n in 1..600usize {
+            let mut row = vec![1.0f64; n];
+            let at = row.as_ptr().cast();
+            assert!(row_f64(at, 8, n, 2.0) && !row_f64(at, 8, n, 1.0));
+            assert!(row_f64(at, -8, 1, 2.0) && row_f64(at, 16, n.div_ceil(2), 2.0) && row_f64(at, 0, n, 2.0));
+            for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -2.0] {
+                row[n - 1] = bad;
+                assert!(!row_f64(row.as_ptr().cast(), 8, n, 2.0));
+                let narrow: Vec<f32> = row.iter().map(|x| *x as f32).collect();
+                assert!(!row_f32(narrow.as_ptr().cast(), 4, n, 2.0));
+            }
+        }
+    }
+}

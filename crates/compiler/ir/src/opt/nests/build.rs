@@ -1,0 +1,468 @@
+//! Makes a nest's copy and its entry.
+//!
+//! In: the usual path and the plan. Out: new blocks behind the old ones; all ways into the nest lead to the entry.
+
+use std::collections::BTreeMap;
+
+use overdrive_base::table::Entry;
+
+use super::affine::Sym;
+use super::hot::{Counted, Hot};
+use super::peel;
+use super::plan::{Cond, Plan};
+use crate::entities::{Block, ExitId, Value};
+use crate::function::Function;
+use crate::inst::{BoolOp, CheckedOp, Cmp, Field, FloatUnary, Inst, IntOp, Terminator};
+use crate::loops::Loop;
+use crate::opt::rewrite::{each_operand, each_slot_value, each_terminator_operand};
+
+/// Iterations between two polls of a loop without inner loops.
+const STRIP: i64 = 1 << 15;
+
+/// The plan, and of the usual path what building needs while it changes the function.
+pub(super) struct Recipe {
+    plan: Plan,
+    loops: Vec<Counted>,
+    order: Vec<Block>,
+    checks: BTreeMap<Block, bool>,
+    /// Values that the entry may compute.
+    invariant: Vec<bool>,
+}
+
+impl Recipe {
+    pub(super) fn new(hot: &Hot<'_>, plan: Plan) -> Recipe {
+        Recipe {
+            plan,
+            loops: hot.loops.clone(),
+            order: hot.order.clone(),
+            checks: hot.checks.iter().map(|(block, (_, way))| (*block, *way)).collect(),
+            invariant: (0..hot.f.n_values()).map(|v| hot.is_computed_invariant(Value(v as u32))).collect(),
+        }
+    }
+}
+
+/// Builds it.
+pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
+    let header = nest.header;
+    let entry = like(f, header);
+    redirect(f, nest, entry);
+    let strip = like(f, header);
+    let mut b = Builder { f, recipe, map: BTreeMap::new(), exits: BTreeMap::new(), syms: vec![], at: entry };
+
+    // The entry computes in its own parameters' terms.
+    b.bind(header, entry);
+    let args = b.params(entry);
+    let conds = std::mem::take(&mut b.recipe.plan.conds);
+    let carried = b.recipe.plan.carried.clone();
+    let late = std::mem::take(&mut b.recipe.plan.late);
+    b.branch_on(&conds, (header, args.clone()));
+    b.branch_on(&carried, (header, args.clone()));
+    b.branch_on(&late, (header, args.clone()));
+    let length = b.strip_length();
+    let bound = b.invariant(b.recipe.loops[0].bound);
+    let (ready, at_entry) = (b.at, b.map.clone());
+
+    // A strip: up to which value the counter runs before the next poll.
+    b.at = strip;
+    b.rebind(&at_entry, header, strip);
+    b.syms.clear();
+    let args = b.params(strip);
+    b.branch_on(&carried, (header, args.clone()));
+    let counter = b.mapped(b.recipe.loops[0].counter);
+    let end = b.push(Inst::Int(IntOp::Add, counter, length));
+    let is_last = b.push(Inst::ICmp(Cmp::Lt, bound, end));
+    let end = b.push(Inst::Select(is_last, bound, end));
+    let in_strip = b.at;
+
+    let copy = b.copy_nest(&at_entry, end);
+    b.f.terminate(in_strip, Terminator::Jump(copy.header, args));
+
+    // Behind a strip: done, or CPython asks, or the next one.
+    let args = b.params(copy.header);
+    let counter = b.map[&b.recipe.loops[0].counter];
+    b.at = copy.after;
+    let goes_on = b.push(Inst::ICmp(Cmp::Lt, counter, bound));
+    let more = b.f.add_block();
+    b.f.terminate(b.at, branch(goes_on, (more, vec![]), (header, args.clone())));
+    b.at = more;
+    let asked = b.push(Inst::Table { entry: Entry::PollPending, args: vec![], pos: None, fail: None });
+    b.f.terminate(more, branch(asked, (header, args.clone()), (strip, args)));
+
+    // First iterations that differ get a copy of their own.
+    let flags = std::mem::take(&mut b.recipe.plan.flags);
+    let headers: Vec<Block> = b.recipe.loops.iter().map(|l| copy.blocks[&l.header]).collect();
+    let at_ready = b.params(entry);
+    let f = b.f;
+    f.terminate(ready, Terminator::Jump(strip, at_ready.clone()));
+    for (l, flags) in flags.iter().rev().filter(|(l, _)| **l > 0) {
+        peel::first_iteration(f, headers[*l], flags, None);
+    }
+    if let Some(flags) = flags.get(&0) {
+        let first = peel::first_iteration(f, headers[0], flags, Some(strip));
+        let mut any = at_ready[flags[0]];
+        for flag in &flags[1..] {
+            any = push(f, ready, Inst::Bool(BoolOp::Or, any, at_ready[*flag]));
+        }
+        f.terminate(ready, branch(any, (first, at_ready.clone()), (strip, at_ready)));
+    }
+}
+
+/// An empty block with the parameters of another.
+fn like(f: &mut Function, block: Block) -> Block {
+    let new = f.add_block();
+    for v in f.blocks[block.index()].params.clone() {
+        let ty = f.ty(v);
+        f.add_param(new, ty);
+    }
+    new
+}
+
+/// Ways into the nest, and those back to its header after CPython had its turn, lead to the entry.
+fn redirect(f: &mut Function, nest: &Loop, entry: Block) {
+    for (at, block) in f.blocks.iter_mut().enumerate() {
+        if nest.blocks.contains(&Block(at as u32)) && !block.cold {
+            continue;
+        }
+        match &mut block.terminator {
+            Some(Terminator::Jump(to, _)) if *to == nest.header => *to = entry,
+            Some(Terminator::Branch { then, els, .. }) => {
+                for (to, _) in [then, els] {
+                    if *to == nest.header {
+                        *to = entry;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn branch(cond: Value, then: (Block, Vec<Value>), els: (Block, Vec<Value>)) -> Terminator {
+    Terminator::Branch { cond, then, els }
+}
+
+/// Appends an instruction that has a result.
+pub(super) fn push(f: &mut Function, block: Block, inst: Inst) -> Value {
+    let result = f.push(block, inst);
+    debug_assert!(result.is_some(), "an instruction without a result");
+    result.unwrap_or(Value(0))
+}
+
+struct Copy {
+    header: Block,
+    /// Where the copy is left to; empty.
+    after: Block,
+    /// New block of each old one.
+    blocks: BTreeMap<Block, Block>,
+}
+
+struct Builder<'f> {
+    f: &'f mut Function,
+    recipe: Recipe,
+    /// New value of each old one.
+    map: BTreeMap<Value, Value>,
+    exits: BTreeMap<ExitId, ExitId>,
+    /// What the entry has computed.
+    syms: Vec<(Sym, Value)>,
+    /// Where instructions go.
+    at: Block,
+}
+
+impl Builder<'_> {
+    fn push(&mut self, inst: Inst) -> Value {
+        push(self.f, self.at, inst)
+    }
+
+    fn int(&mut self, n: i64) -> Value {
+        self.push(Inst::IConst(n))
+    }
+
+    fn params(&self, block: Block) -> Vec<Value> {
+        self.f.blocks[block.index()].params.clone()
+    }
+
+    /// The old header's parameters mean those of another block.
+    fn bind(&mut self, header: Block, to: Block) {
+        let (old, new) = (self.params(header), self.params(to));
+        self.map.extend(old.into_iter().zip(new));
+    }
+
+    fn rebind(&mut self, base: &BTreeMap<Value, Value>, header: Block, to: Block) {
+        self.map = base.clone();
+        self.bind(header, to);
+    }
+
+    fn mapped(&self, v: Value) -> Value {
+        self.map.get(&v).copied().unwrap_or(v)
+    }
+
+    /// An invariant, computed here if need be.
+    fn invariant(&mut self, v: Value) -> Value {
+        if let Some(known) = self.map.get(&v) {
+            return *known;
+        }
+        if !self.recipe.invariant.get(v.index()).copied().unwrap_or(false) {
+            return v;
+        }
+        let found = self.f.blocks.iter().flat_map(|b| &b.insts).find(|(_, result)| *result == Some(v));
+        let Some(mut inst) = found.map(|(inst, _)| inst.clone()) else { return v };
+        let operands: Vec<Value> = inst.operands().into_iter().map(|x| self.invariant(x)).collect();
+        let mut operands = operands.into_iter();
+        each_operand(&mut inst, &mut |x| *x = operands.next().unwrap_or(*x));
+        let new = self.push(inst);
+        self.map.insert(v, new);
+        new
+    }
+
+    fn sym(&mut self, sym: &Sym) -> Value {
+        if let Some((_, v)) = self.syms.iter().find(|(known, _)| known == sym) {
+            return *v;
+        }
+        let v = match sym {
+            Sym::Const(n) => self.int(*n),
+            Sym::Leaf(v) => self.invariant(*v),
+            Sym::Add(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Add, a, b)),
+            Sym::Sub(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Sub, a, b)),
+            Sym::Mul(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Mul, a, b)),
+            Sym::Min(a, b) => self.choose(a, b, Cmp::Lt),
+            Sym::Max(a, b) => self.choose(a, b, Cmp::Gt),
+        };
+        self.syms.push((sym.clone(), v));
+        v
+    }
+
+    fn both(&mut self, a: &Sym, b: &Sym, make: fn(Value, Value) -> Inst) -> Value {
+        let (a, b) = (self.sym(a), self.sym(b));
+        self.push(make(a, b))
+    }
+
+    fn choose(&mut self, a: &Sym, b: &Sym, cmp: Cmp) -> Value {
+        let (a, b) = (self.sym(a), self.sym(b));
+        let first = self.push(Inst::ICmp(cmp, a, b));
+        self.push(Inst::Select(first, a, b))
+    }
+
+    /// Goes on in a new block when all conditions hold, else to `no`.
+    fn branch_on(&mut self, conds: &[Cond], no: (Block, Vec<Value>)) {
+        let mut all: Option<Value> = None;
+        // What objects are must be known before anything of them is read.
+        let n_truths = conds.iter().take_while(|c| matches!(c, Cond::True(_))).count();
+        for (i, cond) in conds.iter().enumerate() {
+            if i == n_truths && all.is_some() {
+                self.go_on_if(all.take(), no.clone());
+            }
+            let one = self.cond(cond);
+            all = Some(match all {
+                Some(known) => self.push(Inst::Bool(BoolOp::And, known, one)),
+                None => one,
+            });
+        }
+        self.go_on_if(all, no);
+    }
+
+    fn go_on_if(&mut self, cond: Option<Value>, no: (Block, Vec<Value>)) {
+        let Some(cond) = cond else { return };
+        let next = self.f.add_block();
+        self.f.terminate(self.at, branch(cond, (next, vec![]), no));
+        self.at = next;
+    }
+
+    fn cond(&mut self, cond: &Cond) -> Value {
+        let table = |entry, args| Inst::Table { entry, args, pos: None, fail: None };
+        match cond {
+            Cond::True(v) => self.invariant(*v),
+            Cond::Small(v, bits) => {
+                let v = self.invariant(*v);
+                let (half, span) = (self.int(1 << bits), self.int(1 << (bits + 1)));
+                let moved = self.push(Inst::Int(IntOp::Add, v, half));
+                self.push(Inst::ULt(moved, span))
+            }
+            Cond::AtMost(sym, n) => {
+                let (v, n) = (self.sym(sym), self.int(*n));
+                self.push(Inst::ICmp(Cmp::Le, v, n))
+            }
+            Cond::AtLeast(sym, n) => {
+                let (v, n) = (self.sym(sym), self.int(*n));
+                self.push(Inst::ICmp(Cmp::Ge, v, n))
+            }
+            Cond::Inside { lo, hi, length } => {
+                let (lo, hi, length) = (self.sym(lo), self.sym(hi), self.invariant(*length));
+                let zero = self.int(0);
+                let above = self.push(Inst::ICmp(Cmp::Ge, lo, zero));
+                let below = self.push(Inst::ICmp(Cmp::Lt, hi, length));
+                self.push(Inst::Bool(BoolOp::And, above, below))
+            }
+            Cond::Stride { array, axis, bytes } => {
+                let stride = self.push(Inst::Field(Field::ArrayStride(*axis), *array));
+                let bytes = self.int(*bytes);
+                self.push(Inst::ICmp(Cmp::Eq, stride, bytes))
+            }
+            Cond::FloatBelow(v, k) => self.float_bound(*v, Cmp::Le, *k),
+            Cond::FloatAbove(v, k) => self.float_bound(*v, Cmp::Ge, -*k),
+            Cond::UnderIgnored => self.push(table(Entry::NpUnderIgnored, vec![])),
+            Cond::Apart(a, b) => self.push(table(Entry::ArraysApart, vec![*a, *b])),
+            Cond::Within { array, dtype, k, axes } => {
+                let bytes = self.int(dtype.size());
+                let k = self.int((*k).into());
+                let [(lo0, hi0), (lo1, hi1)] = axes;
+                let (lo0, hi0, lo1, hi1) = (self.sym(lo0), self.sym(hi0), self.sym(lo1), self.sym(hi1));
+                // Looking at many more elements than the nest computes with would not pay.
+                let work = self.recipe.plan.work.clone().unwrap_or(Sym::Const(1));
+                let trips = self.trips();
+                let work = self.sym(&work);
+                let most = self.push(Inst::Int(IntOp::Mul, trips, work));
+                self.push(table(Entry::ArrayWithin, vec![*array, bytes, k, lo0, hi0, lo1, hi1, most]))
+            }
+        }
+    }
+
+    /// How often the outermost loop is going to run, from the entry on.
+    fn trips(&mut self) -> Value {
+        let bound = self.invariant(self.recipe.loops[0].bound);
+        let counter = self.mapped(self.recipe.loops[0].counter);
+        self.push(Inst::Int(IntOp::Sub, bound, counter))
+    }
+
+    fn float_bound(&mut self, v: Value, cmp: Cmp, k: i32) -> Value {
+        let v = self.invariant(v);
+        let abs = self.push(Inst::FloatUnary(FloatUnary::Abs, v));
+        let limit = if self.f.ty(v) == overdrive_base::flavour::Ty::F32 {
+            Inst::F32Const(2f32.powi(k.clamp(-126, 127)).to_bits())
+        } else {
+            Inst::FConst(2f64.powi(k).to_bits())
+        };
+        let limit = self.push(limit);
+        self.push(Inst::FCmp(cmp, abs, limit))
+    }
+
+    /// How far the outermost counter goes between two polls.
+    fn strip_length(&mut self) -> Value {
+        let step = self.recipe.loops[0].step;
+        match self.recipe.plan.work.clone() {
+            Some(Sym::Const(n)) => self.int((STRIP / n.max(1)).max(1) * step),
+            Some(work) => {
+                let (work, strip, one) = (self.sym(&work), self.int(STRIP), self.int(1));
+                let whole = self.push(Inst::Int(IntOp::FloorDiv, strip, work));
+                let n = self.push(Inst::Int(IntOp::Add, whole, one));
+                let step = self.int(step);
+                self.push(Inst::Int(IntOp::Mul, n, step))
+            }
+            None => self.int(step),
+        }
+    }
+
+    /// The nest without the checks that cannot fail, its outermost counter running to `end`.
+    fn copy_nest(&mut self, at_entry: &BTreeMap<Value, Value>, end: Value) -> Copy {
+        let old_header = self.recipe.loops[0].header;
+        let cold = self.recipe.plan.cold.clone();
+        let order: Vec<Block> = self.recipe.order.iter().chain(&cold).copied().collect();
+        let blocks: BTreeMap<Block, Block> = order.iter().map(|b| (*b, like(self.f, *b))).collect();
+        for block in &cold {
+            self.f.blocks[blocks[block].index()].cold = self.f.blocks[block.index()].cold;
+        }
+        let after = self.f.add_block();
+        self.map = at_entry.clone();
+        for (old, new) in &blocks {
+            self.bind(*old, *new);
+        }
+        for old in order {
+            self.at = blocks[&old];
+            let data = self.f.blocks[old.index()].clone();
+            let header_cond = match &data.terminator {
+                Some(Terminator::Branch { cond, .. }) if old == old_header => Some(*cond),
+                _ => None,
+            };
+            for (at, (inst, result)) in data.insts.iter().enumerate() {
+                if header_cond.is_some() && *result == header_cond {
+                    let counter = self.mapped(self.recipe.loops[0].counter);
+                    let new = self.push(Inst::ICmp(Cmp::Lt, counter, end));
+                    self.map.extend(result.map(|old| (old, new)));
+                    continue;
+                }
+                self.copy_inst((old, at), inst, *result);
+            }
+            if let Some(terminator) = data.terminator {
+                self.copy_end(old, terminator, &blocks, after);
+            }
+        }
+        Copy { header: blocks[&old_header], after, blocks }
+    }
+
+    fn copy_inst(&mut self, place: (Block, usize), inst: &Inst, result: Option<Value>) {
+        let plan = &self.recipe.plan;
+        if plan.held.contains(&place) || matches!(inst, Inst::Table { entry: Entry::PollPending, .. }) {
+            return;
+        }
+        let mut new = match (inst, result) {
+            (_, Some(v)) if let Some(same) = plan.same.get(&v) => {
+                let same = self.mapped(*same);
+                self.map.insert(v, same);
+                return;
+            }
+            (_, Some(v)) if let Some(n) = plan.constants.get(&v) => Inst::IConst(*n),
+            (Inst::Checked(op, a, b, _), Some(v)) if plan.unchecked.contains(&v) => {
+                let op = match op {
+                    CheckedOp::Add => IntOp::Add,
+                    CheckedOp::Sub => IntOp::Sub,
+                    CheckedOp::Mul => IntOp::Mul,
+                };
+                Inst::Int(op, *a, *b)
+            }
+            _ => inst.clone(),
+        };
+        each_operand(&mut new, &mut |v| *v = self.mapped(*v));
+        match &mut new {
+            Inst::Checked(_, _, _, exit) | Inst::Guard(_, exit) | Inst::Table { fail: Some(exit), .. } => {
+                *exit = self.exit(*exit);
+            }
+            _ => {}
+        }
+        let value = self.f.push(self.at, new);
+        if let (Some(old), Some(new)) = (result, value) {
+            self.map.insert(old, new);
+        }
+    }
+
+    fn copy_end(
+        &mut self,
+        old: Block,
+        mut terminator: Terminator,
+        blocks: &BTreeMap<Block, Block>,
+        after: Block,
+    ) {
+        each_terminator_operand(&mut terminator, &mut |v| *v = self.mapped(*v));
+        let new = match terminator {
+            Terminator::Branch { cond, then, els } => {
+                let way = self.recipe.checks.get(&old).filter(|_| !self.recipe.plan.open.contains(&old));
+                match way {
+                    Some(true) => Terminator::Jump(blocks[&then.0], then.1),
+                    Some(false) => Terminator::Jump(blocks[&els.0], els.1),
+                    None => {
+                        let new = |(to, args): (Block, Vec<Value>)| {
+                            (blocks.get(&to).copied().unwrap_or(after), args)
+                        };
+                        branch(cond, new(then), new(els))
+                    }
+                }
+            }
+            Terminator::Jump(to, args) => Terminator::Jump(blocks[&to], args),
+            Terminator::Exit(exit) => Terminator::Exit(self.exit(exit)),
+            Terminator::Return(v) => Terminator::Return(v),
+        };
+        self.f.terminate(self.at, new);
+    }
+
+    /// The exit with the copy's values.
+    fn exit(&mut self, old: ExitId) -> ExitId {
+        if let Some(known) = self.exits.get(&old) {
+            return *known;
+        }
+        let mut exit = self.f.exits[old.index()].clone();
+        for slot in exit.locals.iter_mut().chain(&mut exit.stack) {
+            each_slot_value(slot, &mut |v| *v = self.mapped(*v));
+        }
+        let new = self.f.add_exit(exit);
+        self.exits.insert(old, new);
+        new
+    }
+}

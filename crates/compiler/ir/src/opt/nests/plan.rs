@@ -1,0 +1,528 @@
+//! Decides what of a nest's checks the entry can make once and for all, and what it must test for that.
+//!
+//! In: the usual path. Out: the entry's conditions, the checks that fall away, those that stay, the loops whose first
+//! iteration differs. `None` where nothing would be gained.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use overdrive_base::flavour::{DType, Ty};
+use overdrive_base::table::Entry;
+
+use super::affine::Sym;
+use super::hot::{Def, Hot};
+use super::ranges::{CARRIED_BITS, Floats};
+use crate::dominators::successors;
+use crate::entities::{Block, Value};
+use crate::inst::{BoolOp, Cmp, Field, FloatUnary, Inst, IntOp, Terminator};
+
+/// Powers of two that elements may be asked to stay below: the less, the more products of them are finite.
+const LIMITS: [i32; 7] = [960, 480, 300, 200, 120, 60, 30];
+/// Iterations of inner loops that one iteration of the outermost may have: it runs without a poll.
+const MAX_WORK: i64 = 1 << 22;
+/// Below this many iterations in all, the entry costs more than it saves.
+const MIN_WORK: i64 = 64;
+
+/// A test at the entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cond {
+    /// An invariant truth.
+    True(Value),
+    /// |v| < 2^bits
+    Small(Value, u32),
+    AtMost(Sym, i64),
+    AtLeast(Sym, i64),
+    /// 0 ≤ lo and hi < length
+    Inside {
+        lo: Sym,
+        hi: Sym,
+        length: Value,
+    },
+    /// The array's stride on an axis.
+    Stride {
+        array: Value,
+        axis: u8,
+        bytes: i64,
+    },
+    /// |v| ≤ 2^k
+    FloatBelow(Value, i32),
+    /// |v| ≥ 2^-k
+    FloatAbove(Value, i32),
+    /// NumPy does not report underflow.
+    UnderIgnored,
+    /// Two arrays share no memory.
+    Apart(Value, Value),
+    /// All elements between the indices, on the first two axes, are below 2^k in magnitude.
+    Within {
+        array: Value,
+        dtype: DType,
+        k: i32,
+        axes: [(Sym, Sym); 2],
+    },
+}
+
+/// What to build.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Cheap ones, in order: each may take those before it for granted.
+    pub conds: Vec<Cond>,
+    /// Those that read memory.
+    pub late: Vec<Cond>,
+    /// Of what the outermost loop carries: tested again before each strip.
+    pub carried: Vec<Cond>,
+    /// Guards that hold, by place.
+    pub held: BTreeSet<(Block, usize)>,
+    /// Values that equal another.
+    pub same: BTreeMap<Value, Value>,
+    /// Expressions that must not overflow, beside those of the conditions.
+    pub bounds: Vec<Sym>,
+    /// Checked operations that stay in range.
+    pub unchecked: BTreeSet<Value>,
+    /// Values (strides) that are a constant.
+    pub constants: BTreeMap<Value, i64>,
+    /// Branches whose usual way is not certain.
+    pub open: BTreeSet<Block>,
+    /// The cold blocks that these lead to, each before those it dominates.
+    pub cold: Vec<Block>,
+    /// For each loop, its header's parameters that are true in the first iteration at most.
+    pub flags: BTreeMap<usize, Vec<usize>>,
+    /// Iterations of inner loops in one of the outermost.
+    pub work: Option<Sym>,
+}
+
+/// An array element that is read or written.
+struct Access {
+    array: Value,
+    dtype: DType,
+    /// By axis.
+    keys: Vec<Value>,
+    strides: Vec<Value>,
+}
+
+/// A branch on whether a float operation was quiet.
+struct FloatCheck {
+    block: Block,
+    result: Value,
+    /// A result below the normal range is asked about too.
+    scales: bool,
+}
+
+struct Planner<'a, 'f> {
+    hot: &'a Hot<'f>,
+    plan: Plan,
+    loads: BTreeMap<Value, Access>,
+    /// Array (if known), stored value, type.
+    stores: Vec<(Option<Value>, Value, DType)>,
+    floats: Vec<FloatCheck>,
+}
+
+/// The plan for a nest.
+pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
+    let mut p =
+        Planner { hot, plan: Plan::default(), loads: BTreeMap::new(), stores: vec![], floats: vec![] };
+    p.work()?;
+    p.find_flags()?;
+    for block in &hot.order {
+        for at in 0..hot.f.blocks[block.index()].insts.len() {
+            p.inst(*block, at)?;
+        }
+        p.branch(*block)?;
+    }
+    p.prove_floats()?;
+    p.plan.cold.sort_by_key(|block| hot.rank(*block));
+    let is_better = !p.plan.held.is_empty() || !p.plan.unchecked.is_empty() || !p.floats.is_empty();
+    for v in hot.sums.borrow().iter() {
+        p.plan.carried.push(Cond::Small(*v, CARRIED_BITS));
+    }
+    p.test_leaves();
+    is_better.then_some(p.plan)
+}
+
+impl Planner<'_, '_> {
+    fn work(&mut self) -> Option<()> {
+        let mut work = vec![Sym::Const(1); self.hot.loops.len()];
+        for l in (1..work.len()).rev() {
+            let trips = self.hot.trips(l)?.max(Sym::Const(0));
+            let all = trips.mul(work[l].clone());
+            let outer = self.hot.loops[l].parent?;
+            self.plan.conds.push(Cond::AtMost(all.clone(), MAX_WORK));
+            work[outer] = work[outer].clone().add(all);
+        }
+        let all = work.swap_remove(0);
+        self.plan.conds.push(Cond::AtMost(all.clone(), MAX_WORK));
+        let trips = self.hot.trips(0)?;
+        // One iteration at least, whatever is in it: a first one may be peeled off.
+        self.plan.conds.push(Cond::AtLeast(trips.clone(), 1));
+        self.plan.conds.push(Cond::AtLeast(trips.mul(all.clone()), MIN_WORK));
+        self.plan.work = Some(all);
+        Some(())
+    }
+
+    /// Parameters that tell a loop's first iteration from the others (a value changes its type there).
+    fn find_flags(&mut self) -> Option<()> {
+        for (l, counted) in self.hot.loops.iter().enumerate() {
+            let params = &self.hot.f.blocks[counted.header.index()].params;
+            let is_flag = |v: &Value| {
+                let around: Vec<_> =
+                    self.hot.incoming(*v).iter().filter(|(from, _)| counted.blocks.contains(from)).collect();
+                self.hot.f.ty(*v) == Ty::I1
+                    && !around.is_empty()
+                    && around.iter().all(|(_, v)| matches!(self.hot.inst(*v), Some(Inst::BConst(false))))
+            };
+            let flags: Vec<usize> = (0..params.len()).filter(|i| is_flag(&params[*i])).collect();
+            if flags.is_empty() {
+                continue;
+            }
+            if l > 0 {
+                self.plan.conds.push(Cond::AtLeast(self.hot.trips_at_least(l)?, 1));
+            }
+            self.plan.flags.insert(l, flags);
+        }
+        // Every peeled loop is there twice, with all that is in it.
+        (self.plan.flags.len() <= 3).then_some(())
+    }
+
+    fn inst(&mut self, block: Block, at: usize) -> Option<()> {
+        let (inst, result) = &self.hot.f.blocks[block.index()].insts[at];
+        match inst {
+            Inst::Guard(cond, _) if self.holds(*cond) => {
+                self.plan.held.insert((block, at));
+            }
+            Inst::Checked(..) => {
+                let v = (*result)?;
+                if self.hot.int_range(v).is_some() || self.take_interval(v) {
+                    self.plan.unchecked.insert(v);
+                }
+            }
+            Inst::Table { entry: Entry::PollPending, .. } => {
+                let (cond, _) = self.hot.checks.get(&block)?;
+                if Some(*cond) != *result {
+                    return None;
+                }
+            }
+            Inst::Load(dtype, ptr) => {
+                if let Some(access) = self.access(*dtype, *ptr) {
+                    self.contiguous(&access);
+                    self.loads.insert((*result)?, access);
+                }
+            }
+            Inst::Store(dtype, ptr, value) => {
+                let access = self.access(*dtype, *ptr);
+                if let Some(access) = &access {
+                    self.contiguous(access);
+                }
+                self.stores.push((access.map(|a| a.array), *value, *dtype));
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Whether the value has bounds that the entry can compute; notes them.
+    fn take_interval(&mut self, v: Value) -> bool {
+        let Some(interval) = self.hot.interval(v) else { return false };
+        self.plan.bounds.extend([interval.lo, interval.hi]);
+        true
+    }
+
+    /// Whether a guard's condition holds under conditions that the entry tests; notes these.
+    fn holds(&mut self, cond: Value) -> bool {
+        let hot = self.hot;
+        if hot.is_invariant(cond) {
+            self.plan.conds.insert(0, Cond::True(cond));
+            return true;
+        }
+        match hot.inst(cond) {
+            Some(Inst::ULt(a, b)) => self.below(*a, *b),
+            Some(Inst::ICmp(cmp, a, b)) => {
+                let (Some((a0, a1)), Some((b0, b1))) = (hot.int_range(*a), hot.int_range(*b)) else {
+                    return false;
+                };
+                match cmp {
+                    Cmp::Lt => a1 < b0,
+                    Cmp::Le => a1 <= b0,
+                    Cmp::Gt => a0 > b1,
+                    Cmp::Ge => a0 >= b1,
+                    Cmp::Ne => a1 < b0 || b1 < a0,
+                    Cmp::Eq => false,
+                }
+            }
+            _ => false,
+        }
+    }
+
+    /// `a` below `b` as unsigned numbers.
+    fn below(&mut self, a: Value, b: Value) -> bool {
+        let hot = self.hot;
+        if let (Some((a0, a1)), Some((b0, _))) = (hot.int_range(a), hot.int_range(b))
+            && a0 >= 0
+            && a1 < b0
+        {
+            return true;
+        }
+        if let Some(x) = self.centred(a, b) {
+            let Some(interval) = hot.interval(x) else { return false };
+            self.plan.bounds.extend([interval.lo, interval.hi]);
+            return true;
+        }
+        if !hot.is_invariant(b) {
+            return false;
+        }
+        let key = self.unwrapped(a, b).unwrap_or(a);
+        let Some(interval) = hot.interval(key) else { return false };
+        self.plan.conds.push(Cond::Inside { lo: interval.lo, hi: interval.hi, length: b });
+        if key != a {
+            self.plan.same.insert(a, key);
+        }
+        true
+    }
+
+    /// `x` of `x + 2^62 < 2^63` (unsigned): a bound that a counter may have. Everything with an interval is one.
+    fn centred(&self, a: Value, b: Value) -> Option<Value> {
+        let Some(Inst::Int(IntOp::Add, x, offset)) = self.hot.inst(a) else { return None };
+        let is_centred =
+            self.hot.constant(*offset) == Some(1 << 62) && self.hot.constant(b) == Some(i64::MIN);
+        is_centred.then_some(*x)
+    }
+
+    /// The index that negative ones count from the end of: `i < 0 ? i + length : i`.
+    fn unwrapped(&self, v: Value, length: Value) -> Option<Value> {
+        let Some(Inst::Select(negative, below, i)) = self.hot.inst(v) else { return None };
+        let Some(Inst::ICmp(Cmp::Lt, x, zero)) = self.hot.inst(*negative) else { return None };
+        let Some(Inst::Int(IntOp::Add, y, n)) = self.hot.inst(*below) else { return None };
+        (x == i && y == i && *n == length && self.hot.constant(*zero) == Some(0)).then_some(*i)
+    }
+
+    /// The array element at an address.
+    fn access(&self, dtype: DType, ptr: Value) -> Option<Access> {
+        let (mut keys, mut strides, mut at) = (vec![], vec![], ptr);
+        while let Some(Inst::PtrAdd(base, bytes)) = self.hot.inst(at) {
+            let Some(Inst::Int(IntOp::Mul, key, stride)) = self.hot.inst(*bytes) else { return None };
+            keys.push(*key);
+            strides.push(*stride);
+            at = *base;
+        }
+        let Some(Inst::Field(Field::ArrayData, array)) = self.hot.inst(at) else { return None };
+        keys.reverse();
+        strides.reverse();
+        let is_axis = |(axis, stride): (usize, &Value)| matches!(self.hot.inst(*stride), Some(Inst::Field(Field::ArrayStride(n), a)) if usize::from(*n) == axis && a == array);
+        let is_known = !keys.is_empty()
+            && strides.iter().enumerate().all(is_axis)
+            && self.hot.def(*array) == Def::Outside
+            && strides.iter().all(|v| self.hot.is_invariant(*v));
+        is_known.then_some(Access { array: *array, dtype, keys, strides })
+    }
+
+    /// Neighbours on the last axis lie side by side; the machine code is made for that.
+    fn contiguous(&mut self, access: &Access) {
+        let Some(stride) = access.strides.last() else { return };
+        let axis = (access.strides.len() - 1) as u8;
+        let bytes = access.dtype.size();
+        let cond = Cond::Stride { array: access.array, axis, bytes };
+        if !self.plan.conds.contains(&cond) {
+            self.plan.conds.push(cond);
+        }
+        self.plan.constants.insert(*stride, bytes);
+    }
+
+    /// The branch at the end of a block, when one of its ways is cold.
+    fn branch(&mut self, block: Block) -> Option<()> {
+        let Some((cond, expected)) = self.hot.checks.get(&block).copied() else { return Some(()) };
+        if matches!(self.hot.inst(cond), Some(Inst::Table { entry: Entry::PollPending, .. })) {
+            return Some(());
+        }
+        if expected && let Some((result, scales)) = self.quiet(cond) {
+            self.floats.push(FloatCheck { block, result, scales });
+            return Some(());
+        }
+        if expected && self.holds(cond) {
+            return Some(());
+        }
+        self.keep(block)
+    }
+
+    /// `|x| ≤ max`, perhaps `and not |x| < min`: what the front end tests behind float operations of NumPy's types.
+    fn quiet(&self, cond: Value) -> Option<(Value, bool)> {
+        let bound = |v: Value, cmp: Cmp, f64_bits: f64, f32_bits: f32| -> Option<Value> {
+            let Some(Inst::FCmp(c, abs, limit)) = self.hot.inst(v) else { return None };
+            let Some(Inst::FloatUnary(FloatUnary::Abs, x)) = self.hot.inst(*abs) else { return None };
+            let is_limit = match self.hot.inst(*limit) {
+                Some(Inst::FConst(bits)) => *bits == f64_bits.to_bits(),
+                Some(Inst::F32Const(bits)) => *bits == f32_bits.to_bits(),
+                _ => false,
+            };
+            (*c == cmp && is_limit).then_some(*x)
+        };
+        let finite = |v| bound(v, Cmp::Le, f64::MAX, f32::MAX);
+        if let Some(x) = finite(cond) {
+            return Some((x, false));
+        }
+        let Some(Inst::Bool(BoolOp::And, a, b)) = self.hot.inst(cond) else { return None };
+        let Some(Inst::Not(tiny)) = self.hot.inst(*b) else { return None };
+        let x = finite(*a)?;
+        (bound(*tiny, Cmp::Lt, f64::MIN_POSITIVE, f32::MIN_POSITIVE)? == x).then_some((x, true))
+    }
+
+    /// Keeps both ways of a branch: the copy gets the cold blocks too. `None` if these do more than ask and come back.
+    fn keep(&mut self, block: Block) -> Option<()> {
+        let f = self.hot.f;
+        self.plan.open.insert(block);
+        let mut work: Vec<Block> = f.blocks[block.index()].terminator.as_ref().map_or(vec![], successors);
+        let mut found = vec![];
+        while let Some(at) = work.pop() {
+            if self.hot.blocks.contains(&at) || self.plan.cold.contains(&at) || found.contains(&at) {
+                continue;
+            }
+            let data = &f.blocks[at.index()];
+            let is_plain = |inst: &Inst| match inst {
+                Inst::Table { entry, .. } => *entry == Entry::NpUnderIgnored,
+                Inst::Store(..) | Inst::Checked(..) | Inst::Load(..) => false,
+                inst => super::hot::is_usual(inst),
+            };
+            if !self.hot.is_aside(at) || !data.insts.iter().all(|(inst, _)| is_plain(inst)) {
+                return None;
+            }
+            match &data.terminator {
+                // Values that come back this way would escape what is derived from the usual one.
+                Some(Terminator::Jump(_, args)) if !args.is_empty() => return None,
+                Some(Terminator::Branch { then, els, .. }) if !then.1.is_empty() || !els.1.is_empty() => {
+                    return None;
+                }
+                Some(Terminator::Return(_)) | None => return None,
+                Some(end) => work.extend(successors(end)),
+            }
+            found.push(at);
+        }
+        self.plan.cold.extend(found);
+        Some(())
+    }
+
+    /// Finds a limit of elements under which as many float operations as possible are quiet.
+    fn prove_floats(&mut self) -> Option<()> {
+        if self.floats.is_empty() {
+            return Some(());
+        }
+        let known: BTreeSet<Value> =
+            self.loads.keys().copied().filter(|v| self.indices(*v).is_some()).collect();
+        let mut best: Option<(usize, Floats<'_, '_>, Vec<bool>)> = None;
+        for k in LIMITS {
+            let mut floats = Floats::new(self.hot, &known, k);
+            let mut proven = vec![];
+            for check in &self.floats {
+                let limit = if self.hot.f.ty(check.result) == Ty::F32 { 127 } else { 1023 };
+                proven.push(floats.bits(check.result).is_some_and(|bits| bits <= limit));
+            }
+            let n = proven.iter().filter(|p| **p).count();
+            if n > best.as_ref().map_or(0, |b| b.0) && self.stays_below(&mut floats) {
+                best = Some((n, floats, proven));
+            }
+        }
+        let (proven, floats) = match best {
+            Some((_, floats, proven)) => (proven, Some(floats)),
+            None => (vec![false; self.floats.len()], None),
+        };
+        let checks = std::mem::take(&mut self.floats);
+        for (check, proven) in checks.iter().zip(proven) {
+            if !proven {
+                self.keep(check.block)?;
+            } else if check.scales && !self.plan.late.contains(&Cond::UnderIgnored) {
+                self.plan.late.push(Cond::UnderIgnored);
+            }
+        }
+        if let Some(floats) = &floats {
+            self.test_floats(floats);
+        }
+        self.floats = checks;
+        Some(())
+    }
+
+    /// Whether stores keep elements that are loaded again below the limit: into another array, or of such a value.
+    fn stays_below(&self, floats: &mut Floats<'_, '_>) -> bool {
+        let arrays: BTreeSet<Value> =
+            floats.loads.iter().filter_map(|v| self.loads.get(v)).map(|access| access.array).collect();
+        if arrays.is_empty() {
+            return true;
+        }
+        self.stores.iter().all(|(array, value, dtype)| match array {
+            None => false,
+            Some(array) if !arrays.contains(array) => true,
+            Some(_) => {
+                let k = floats.k;
+                matches!(dtype, DType::F64 | DType::F32) && floats.bits(*value).is_some_and(|bits| bits <= k)
+            }
+        })
+    }
+
+    fn test_floats(&mut self, floats: &Floats<'_, '_>) {
+        let header = self.hot.loops[0].header;
+        for v in &floats.leaves {
+            let is_carried = self.hot.def(*v) == Def::Param(header);
+            let into = if is_carried { &mut self.plan.carried } else { &mut self.plan.conds };
+            into.push(Cond::FloatBelow(*v, floats.k));
+        }
+        for v in &floats.divisors {
+            self.plan.conds.push(Cond::FloatAbove(*v, floats.k));
+        }
+        let mut boxes: BTreeMap<Value, (DType, [(Sym, Sym); 2])> = BTreeMap::new();
+        for v in &floats.loads {
+            let (Some(access), Some(axes)) = (self.loads.get(v), self.indices(*v)) else { continue };
+            boxes
+                .entry(access.array)
+                .and_modify(|(_, known)| {
+                    for (known, new) in known.iter_mut().zip(&axes) {
+                        *known = (known.0.clone().min(new.0.clone()), known.1.clone().max(new.1.clone()));
+                    }
+                })
+                .or_insert((access.dtype, axes));
+        }
+        for array in boxes.keys() {
+            for (stored, _, _) in &self.stores {
+                if let Some(stored) = stored
+                    && stored != array
+                {
+                    let cond = Cond::Apart(*stored, *array);
+                    if !self.plan.late.contains(&cond) {
+                        self.plan.late.push(cond);
+                    }
+                }
+            }
+        }
+        for (array, (dtype, axes)) in boxes {
+            self.plan.late.push(Cond::Within { array, dtype, k: floats.k, axes });
+        }
+    }
+
+    /// Bounds of a load's indices on its first two axes.
+    fn indices(&self, load: Value) -> Option<[(Sym, Sym); 2]> {
+        let access = self.loads.get(&load)?;
+        let mut axes = [(Sym::Const(0), Sym::Const(0)), (Sym::Const(0), Sym::Const(0))];
+        for (axis, key) in axes.iter_mut().zip(&access.keys) {
+            let key = self.plan.same.get(key).copied().unwrap_or(*key);
+            let interval = self.hot.interval(key)?;
+            *axis = (interval.lo, interval.hi);
+        }
+        Some(axes)
+    }
+
+    /// Everything that bounds are computed from must be small, or computing them could overflow.
+    fn test_leaves(&mut self) {
+        let mut leaves = BTreeSet::new();
+        let mut take = |sym: &Sym| {
+            sym.each_leaf(&mut |v| {
+                leaves.insert(v);
+            });
+        };
+        for cond in self.plan.conds.iter().chain(&self.plan.late) {
+            match cond {
+                Cond::AtMost(sym, _) | Cond::AtLeast(sym, _) => take(sym),
+                Cond::Inside { lo, hi, .. } => [lo, hi].into_iter().for_each(&mut take),
+                Cond::Within { axes, .. } => axes.iter().flat_map(|(a, b)| [a, b]).for_each(&mut take),
+                _ => {}
+            }
+        }
+        self.plan.bounds.iter().for_each(&mut take);
+        let small = leaves.into_iter().map(|v| Cond::Small(v, super::affine::LEAF_BITS));
+        // Truths come first: they say what the objects are that lengths are read of.
+        let truths = self.plan.conds.iter().take_while(|c| matches!(c, Cond::True(_))).count();
+        self.plan.conds.splice(truths..truths, small);
+    }
+}

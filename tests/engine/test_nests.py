@@ -179,6 +179,23 @@ def test_stores_into_bytes():
     same(box, make, one, zero, minus)
 
 
+def box4(image, out):
+    h, w = image.shape
+    for y in range(1, h - 1):
+        for x in range(1, w - 1):
+            s = 0
+            for dy in range(-1, 2):
+                for dx in range(-1, 2):
+                    s += int(image[y + dy, x + dx])
+            out[y, x] = s // 4
+    return out
+
+
+def test_sums_that_only_may_fit_bytes():
+    make = lambda: [np.full((20, 30), 100, np.uint8), np.zeros((20, 30), np.uint8)]
+    same(box4, make, lambda args: [args[0] + 20, args[1]], put((9, 9), 255))
+
+
 def bounds(a, lo, hi, shift):
     s = 0.0
     for i in range(lo, hi):
@@ -286,12 +303,35 @@ def test_other_shapes():
     same(nearest, make, put((7, 1), np.nan), put((2, 1), np.inf, 1), put((0, 0), 1e200), none, flat)
 
 
-def test_the_error_state_is_asked_at_each_call():
-    def scale(a, out, k):
-        for i in range(len(a)):
-            out[i] = a[i] * k
-        return out
+def scale(a, out, k):
+    for i in range(len(a)):
+        out[i] = a[i] * k
+    return out
 
+
+def scale_down(a, out, k):
+    for i in range(len(a)):
+        out[i] = a[i] / k
+    return out
+
+
+def total_from(a, start):
+    s = start
+    for i in range(len(a)):
+        s += a[i]
+    return s
+
+
+@pytest.mark.parametrize("k", [1e308, -1e308, np.inf, np.nan, 0.0, 5e-324, 1e-308, 1.0], ids=str)
+@pytest.mark.parametrize("kind", [float, np.float64], ids=lambda t: t.__name__)
+def test_scalars_that_the_loop_does_not_change(k, kind):
+    numbers = np.linspace(2.0, 90.0, 100)
+    for fn in (scale, scale_down):
+        same(fn, lambda: [numbers.copy(), np.zeros(100), kind(3.0)], lambda args: [*args[:2], kind(k)])
+    same(total_from, lambda: [numbers * 1e306, kind(0.0)], lambda args: [args[0], kind(k)])
+
+
+def test_the_error_state_is_asked_at_each_call():
     compiled = overdrive.jit(scale, strict=True)
     args = [np.full(100, 1e-200), np.zeros(100), np.float64(1e-200)]
     for _ in range(3):
@@ -414,20 +454,47 @@ class Generator:
             indent += "    "
             if depth + 1 < n_counters and r.random() < 0.3:
                 self.lines.append(f"{indent}s = 0.0")
-        for _ in range(r.randint(1, 3)):
-            value = self.value(counters, arrays)
-            kind = r.choice(["store", "store", "sum", "count", "best"])
-            if kind == "store":
-                self.lines.append(f"{indent}{self.element(counters, ['out', 'out', 'a'])} = {value}")
-            elif kind == "sum":
-                self.lines.append(f"{indent}s += {value}")
-            elif kind == "count":
-                self.lines.append(f"{indent}t += int({self.element(counters, arrays)})")
-            else:
-                self.lines.append(f"{indent}if {value} > s:")
-                self.lines.append(f"{indent}    s = {self.element(counters, arrays)}")
+        if n_counters > 1 and r.random() < 0.5:
+            self.reduction(counters, arrays, indent)
+        else:
+            for _ in range(r.randint(1, 3)):
+                self.statement(counters, arrays, indent)
         self.lines.append("    return s, t")
         return "\n".join(self.lines)
+
+    def reduction(self, counters, arrays, indent):
+        """A sum over the innermost loop, and what is done with it behind that loop."""
+        r = self.random
+        self.lines.insert(
+            -1, f"{indent[:-4]}d = {r.choice(['0.0', '0', 'k', self.element(counters[:-1], arrays)])}"
+        )
+        self.lines.append(f"{indent}d {r.choice(['+=', '+=', '-=', '*='])} {self.value(counters, arrays)}")
+        outer = counters[:-1]
+        for _ in range(r.randint(1, 2)):
+            behind = r.choice(["store", "store", "best", "sum", "both"])
+            if behind == "store":
+                self.lines.append(f"{indent[:-4]}{self.element(outer, ['out', 'out', 'a'])} = d")
+            elif behind == "best":
+                self.lines.append(f"{indent[:-4]}if d < s:")
+                self.lines.append(f"{indent[:-4]}    s, t = d, {r.choice(outer)}")
+            elif behind == "both":
+                self.lines.append(f"{indent[:-4]}s = d")
+            else:
+                self.lines.append(f"{indent[:-4]}s += d * {self.element(outer, arrays)}")
+
+    def statement(self, counters, arrays, indent):
+        r = self.random
+        value = self.value(counters, arrays)
+        kind = r.choice(["store", "store", "sum", "count", "best"])
+        if kind == "store":
+            self.lines.append(f"{indent}{self.element(counters, ['out', 'out', 'a'])} = {value}")
+        elif kind == "sum":
+            self.lines.append(f"{indent}s += {value}")
+        elif kind == "count":
+            self.lines.append(f"{indent}t += int({self.element(counters, arrays)})")
+        else:
+            self.lines.append(f"{indent}if {value} > s:")
+            self.lines.append(f"{indent}    s = {self.element(counters, arrays)}")
 
     def arguments(self, rng, n):
         def array(dtype, rank):

@@ -22,7 +22,7 @@ const FULL: &str = concat!(
     "loop(indvars,loop-deletion,loop-unroll-full),",
     "gvn,sccp,instcombine<no-verify-fixpoint>,dse,loop-mssa(licm<allowspeculation>),simplifycfg,",
     "correlated-propagation,instcombine<no-verify-fixpoint>,",
-    "loop-vectorize,instcombine<no-verify-fixpoint>,simplifycfg,loop-unroll<O2>,early-cse",
+    "loop-vectorize,instcombine<no-verify-fixpoint>,simplifycfg,slp-vectorizer,loop-unroll<O2>,early-cse",
     ")",
 );
 

@@ -9,6 +9,7 @@ pub mod params;
 pub mod fold;
 pub mod guards;
 pub mod nests;
+pub mod jam;
 pub mod dead;
 pub mod references;
 pub mod compact;
@@ -27,8 +28,11 @@ pub const PASSES: &[Pass] = &[
     ("guards", guards::run),
     ("params again", params::run),
     ("nests", nests::run),
-    ("fold again", fold::run),
-    ("params after nests", params::run),
+    ("params of copies", params::run),
+    ("fold in copies", fold::run),
+    ("params of one way", params::run),
+    ("dead in copies", dead::run),
+    ("jam", jam::run),
     ("dead", dead::run),
     ("references", references::run),
     ("compact", compact::run),

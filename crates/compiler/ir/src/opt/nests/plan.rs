@@ -128,6 +128,11 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
         p.branch(*block)?;
     }
     p.prove_floats()?;
+    if hot.loops.len() > 1 {
+        // Outer iterations may then run side by side.
+        let loaded = p.loads.values().map(|access| access.array).collect();
+        p.keep_apart(&loaded);
+    }
     p.plan.cold.sort_by_key(|block| hot.rank(*block));
     let is_better = !p.plan.held.is_empty() || !p.plan.unchecked.is_empty() || !p.floats.is_empty();
     for v in hot.sums.borrow().iter() {
@@ -474,20 +479,21 @@ impl Planner<'_, '_> {
                 })
                 .or_insert((access.dtype, axes));
         }
-        for array in boxes.keys() {
-            for (stored, _, _) in &self.stores {
-                if let Some(stored) = stored
-                    && stored != array
-                {
-                    let cond = Cond::Apart(*stored, *array);
-                    if !self.plan.late.contains(&cond) {
-                        self.plan.late.push(cond);
-                    }
-                }
-            }
-        }
+        self.keep_apart(&boxes.keys().copied().collect());
         for (array, (dtype, axes)) in boxes {
             self.plan.late.push(Cond::Within { array, dtype, k: floats.k, axes });
+        }
+    }
+
+    /// What is stored into other arrays shall leave these as they are.
+    fn keep_apart(&mut self, arrays: &BTreeSet<Value>) {
+        for stored in self.stores.iter().filter_map(|(array, _, _)| *array) {
+            for array in arrays.iter().filter(|array| **array != stored) {
+                let cond = Cond::Apart(stored, *array);
+                if !self.plan.late.contains(&cond) {
+                    self.plan.late.push(cond);
+                }
+            }
         }
     }
 

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use overdrive_base::table::Entry;
 
 use crate::dominators::{Dominators, successors};
-use crate::entities::{Block, ExitId, Value};
+use crate::entities::{Block, Value};
 use crate::function::Function;
 use crate::inst::{BoolOp, Cmp, Field, Inst, IntOp, Terminator};
 use crate::loops::{self, Loop};
-use crate::opt::rewrite::{each_operand, each_slot_value, each_terminator_operand};
+use crate::opt::copies::{Copies, like, push, redirect};
 
 /// Iterations side by side when neighbours load neighbouring elements, which makes vectors of them, and otherwise.
 const WIDE: usize = 16;
@@ -48,8 +48,15 @@ struct Shape {
     /// From the outer loop's body to the inner header, one after the other.
     before: Vec<Block>,
     inner: Block,
-    inner_counter: Value,
+    /// Whether the inner loop goes on; of its header only this is not copied.
+    question: Value,
     inner_bound: Value,
+    /// Of the two headers' parameters, the counters.
+    at_counter: usize,
+    at_inner: usize,
+    /// What the inner header gets at first, and from the end of its body.
+    first: Vec<Value>,
+    back: Vec<Value>,
     /// The inner loop's other blocks, one after the other.
     body: Vec<Block>,
     /// Behind the inner loop; the first is where it is left to.
@@ -74,7 +81,9 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
         .order
         .iter()
         .copied()
-        .filter(|b| outer.blocks.contains(b) && *b != outer.header && !inner.blocks.contains(b) && !before.contains(b))
+        .filter(|b| {
+            outer.blocks.contains(b) && *b != outer.header && !inner.blocks.contains(b) && !before.contains(b)
+        })
         .collect();
     if rest.first() != Some(&after) {
         return None;
@@ -100,7 +109,8 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
             }
             // An index that counts outer iterations, times the size of an element.
             if let Inst::Int(IntOp::Mul, a, b) = inst {
-                let counts = *a == counter || matches!(made_by.get(a), Some(Inst::Int(_, x, y)) if *x == counter || *y == counter);
+                let counts = *a == counter
+                    || matches!(made_by.get(a), Some(Inst::Int(_, x, y)) if *x == counter || *y == counter);
                 neighbours |= counts && matches!(made_by.get(b), Some(Inst::IConst(_)));
             }
             n_insts += usize::from(result.is_some());
@@ -115,10 +125,17 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
         Some(Inst::IConst(_)) => true,
         _ => defined_in(v).is_none(),
     };
-    let position = f.blocks[inner.header.index()].params.iter().position(|v| *v == inner_counter)?;
-    let first = before.last().copied().or(Some(outer.header))?;
-    let Some(Terminator::Jump(_, args)) = &f.blocks[first.index()].terminator else { return None };
-    if before.is_empty() || !same_for_all(inner_bound) || !same_for_all(*args.get(position)?) || n_insts > MAX_BODY {
+    let position = |header: Block, v: Value| f.blocks[header.index()].params.iter().position(|p| *p == v);
+    let (at_counter, at_inner) = (position(outer.header, counter)?, position(inner.header, inner_counter)?);
+    let jump = |block: Option<&Block>| match &f.blocks[block?.index()].terminator {
+        Some(Terminator::Jump(_, args)) => Some(args.clone()),
+        _ => None,
+    };
+    let (first, back) = (jump(before.last())?, jump(chain_of_body.last())?);
+    let Some(Terminator::Branch { cond: question, .. }) = f.blocks[inner.header.index()].terminator else {
+        return None;
+    };
+    if !same_for_all(inner_bound) || !same_for_all(*first.get(at_inner)?) || n_insts > MAX_BODY {
         return None;
     }
     for block in &rest {
@@ -152,8 +169,12 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
         bound,
         before,
         inner: inner.header,
-        inner_counter,
+        question,
         inner_bound,
+        at_counter,
+        at_inner,
+        first,
+        back,
         body: chain_of_body,
         rest,
         width: if neighbours { WIDE } else { NARROW },
@@ -276,7 +297,9 @@ fn are_apart(
         _ => false,
     };
     dominators.order.iter().any(|block| {
-        let Some(Terminator::Branch { cond, then, els }) = &f.blocks[block.index()].terminator else { return false };
+        let Some(Terminator::Branch { cond, then, els }) = &f.blocks[block.index()].terminator else {
+            return false;
+        };
         // Only the branch leads to its first target, so who comes through that has passed the test.
         let ways_in = dominators.order.iter().filter(|from| {
             f.blocks[from.index()].terminator.as_ref().is_some_and(|end| successors(end).contains(&then.0))
@@ -293,73 +316,14 @@ fn are_apart(
     })
 }
 
-/// Copies of blocks with their own values.
-struct Copier<'f> {
-    f: &'f mut Function,
-    map: BTreeMap<Value, Value>,
-    exits: BTreeMap<ExitId, ExitId>,
-}
-
-impl Copier<'_> {
-    fn new_value(&self, v: Value) -> Value {
-        self.map.get(&v).copied().unwrap_or(v)
-    }
-
-    /// Appends copies of a block's instructions to another.
-    fn copy(&mut self, from: Block, to: Block, skip: Option<Value>) {
-        for (mut inst, result) in self.f.blocks[from.index()].insts.clone() {
-            if skip.is_some() && result == skip {
-                continue;
-            }
-            each_operand(&mut inst, &mut |v| *v = self.new_value(*v));
-            if let Inst::Checked(_, _, _, exit) | Inst::Guard(_, exit) = &mut inst {
-                *exit = self.exit(*exit);
-            }
-            if let (Some(old), Some(new)) = (result, self.f.push(to, inst)) {
-                self.map.insert(old, new);
-            }
-        }
-    }
-
-    fn exit(&mut self, old: ExitId) -> ExitId {
-        if let Some(known) = self.exits.get(&old) {
-            return *known;
-        }
-        let mut exit = self.f.exits[old.index()].clone();
-        for slot in exit.locals.iter_mut().chain(&mut exit.stack) {
-            each_slot_value(slot, &mut |v| *v = self.new_value(*v));
-        }
-        let new = self.f.add_exit(exit);
-        self.exits.insert(old, new);
-        new
-    }
-}
-
-fn push(f: &mut Function, block: Block, inst: Inst) -> Value {
-    let result = f.push(block, inst);
-    debug_assert!(result.is_some(), "an instruction without a result");
-    result.unwrap_or(Value(0))
-}
-
-fn like(f: &mut Function, block: Block) -> Block {
-    let new = f.add_block();
-    for v in f.blocks[block.index()].params.clone() {
-        let ty = f.ty(v);
-        f.add_param(new, ty);
-    }
-    new
-}
-
 fn jam(f: &mut Function, shape: &Shape) {
     let params = |f: &Function, block: Block| f.blocks[block.index()].params.clone();
-    let old_params = params(f, shape.header);
-    let Some(at_counter) = old_params.iter().position(|v| *v == shape.counter) else { return };
     let head = like(f, shape.header);
-    enter_at(f, shape, head);
+    redirect(f, shape.header, head, |b| shape.blocks.contains(&b));
 
     // Enough iterations left for one more round?
     let head_params = params(f, head);
-    let counter = head_params[at_counter];
+    let counter = head_params[shape.at_counter];
     let ahead = push(f, head, Inst::IConst(shape.step * (shape.width as i64 - 1)));
     let last = push(f, head, Inst::Int(IntOp::Add, counter, ahead));
     let fits = push(f, head, Inst::ICmp(Cmp::Lt, last, shape.bound));
@@ -368,132 +332,79 @@ fn jam(f: &mut Function, shape: &Shape) {
     f.terminate(head, Terminator::Branch { cond: fits, then: (before, vec![]), els: rest_of_loop });
 
     // What precedes the inner loop, of all.
-    let mut maps: Vec<BTreeMap<Value, Value>> = vec![];
+    let mut all: Vec<Copies> = vec![];
     for u in 0..shape.width {
-        let mut map: BTreeMap<Value, Value> = old_params.iter().copied().zip(head_params.iter().copied()).collect();
+        let mut copies = Copies::default();
+        copies.bind(f, shape.header, head);
         if u > 0 {
             let n = push(f, before, Inst::IConst(shape.step * u as i64));
-            map.insert(shape.counter, push(f, before, Inst::Int(IntOp::Add, counter, n)));
+            copies.map.insert(shape.counter, push(f, before, Inst::Int(IntOp::Add, counter, n)));
         }
-        let mut copier = Copier { f, map, exits: BTreeMap::new() };
-        shape.before.iter().for_each(|block| copier.copy(*block, before, None));
-        maps.push(copier.map);
+        shape.before.iter().for_each(|block| copies.insts(f, *block, before, None));
+        all.push(copies);
     }
 
     // The inner loop: one counter, and of each iteration all else that it carries.
     let inner = f.add_block();
     let inner_params = params(f, shape.inner);
-    let Some(at_inner) = inner_params.iter().position(|v| *v == shape.inner_counter) else { return };
-    let first = shape.before.last().copied().unwrap_or(shape.header);
-    let first_args = match &f.blocks[first.index()].terminator {
-        Some(Terminator::Jump(_, args)) => args.clone(),
-        _ => return,
-    };
     let inner_counter = f.add_param(inner, overdrive_base::flavour::Ty::I64);
-    let mut args = vec![maps[0].get(&first_args[at_inner]).copied().unwrap_or(first_args[at_inner])];
-    for map in &mut maps {
-        for (i, (param, arg)) in inner_params.iter().zip(&first_args).enumerate() {
-            if i == at_inner {
-                map.insert(*param, inner_counter);
+    let mut args = vec![all[0].value(shape.first[shape.at_inner])];
+    for copies in &mut all {
+        for (i, (param, arg)) in inner_params.iter().zip(&shape.first).enumerate() {
+            if i == shape.at_inner {
+                copies.map.insert(*param, inner_counter);
                 continue;
             }
-            args.push(map.get(arg).copied().unwrap_or(*arg));
+            args.push(copies.value(*arg));
             let ty = f.ty(*param);
-            map.insert(*param, f.add_param(inner, ty));
+            copies.map.insert(*param, f.add_param(inner, ty));
         }
     }
     f.terminate(before, Terminator::Jump(inner, args));
-    let question = match &f.blocks[shape.inner.index()].terminator {
-        Some(Terminator::Branch { cond, .. }) => Some(*cond),
-        _ => None,
-    };
-    let bound = maps[0].get(&shape.inner_bound).copied().unwrap_or(shape.inner_bound);
+    let bound = all[0].value(shape.inner_bound);
     let more = push(f, inner, Inst::ICmp(Cmp::Lt, inner_counter, bound));
-    for map in &mut maps {
-        let mut copier = Copier { f, map: std::mem::take(map), exits: BTreeMap::new() };
-        copier.copy(shape.inner, inner, question);
-        *map = copier.map;
-    }
+    all.iter_mut().for_each(|copies| copies.insts(f, shape.inner, inner, Some(shape.question)));
     let body = f.add_block();
-    let back_args = match shape.body.last().and_then(|b| f.blocks[b.index()].terminator.clone()) {
-        Some(Terminator::Jump(_, args)) => args,
-        _ => return,
-    };
     let mut back = vec![];
-    for (u, map) in maps.iter().enumerate() {
-        let mut copier = Copier { f, map: map.clone(), exits: BTreeMap::new() };
-        shape.body.iter().for_each(|block| copier.copy(*block, body, None));
-        for (i, arg) in back_args.iter().enumerate() {
-            if i != at_inner || u == 0 {
-                let at = if i == at_inner { 0 } else { back.len() };
-                back.insert(at, copier.new_value(*arg));
-            }
+    for (u, copies) in all.iter().enumerate() {
+        let mut copies = copies.clone();
+        shape.body.iter().for_each(|block| copies.insts(f, *block, body, None));
+        if u == 0 {
+            back.push(copies.value(shape.back[shape.at_inner]));
         }
+        let others = shape.back.iter().enumerate().filter(|(i, _)| *i != shape.at_inner);
+        back.extend(others.map(|(_, arg)| copies.value(*arg)));
     }
     f.terminate(body, Terminator::Jump(inner, back));
 
     // The rest, one iteration after the other.
     let entries: Vec<Block> = (0..shape.width).map(|_| like(f, shape.header)).collect();
-    f.terminate(inner, Terminator::Branch { cond: more, then: (body, vec![]), els: (entries[0], head_params.clone()) });
-    for (u, map) in maps.into_iter().enumerate() {
-        let mut map = map;
-        for (i, (old, new)) in old_params.iter().zip(params(f, entries[u])).enumerate() {
-            if i != at_counter {
-                map.insert(*old, new);
-            }
-        }
+    f.terminate(
+        inner,
+        Terminator::Branch { cond: more, then: (body, vec![]), els: (entries[0], head_params.clone()) },
+    );
+    for (u, mut copies) in all.into_iter().enumerate() {
+        let own_counter = copies.value(shape.counter);
+        copies.bind(f, shape.header, entries[u]);
+        copies.map.insert(shape.counter, own_counter);
         let next = entries.get(u + 1).copied().unwrap_or(head);
-        copy_rest(f, shape, entries[u], next, map);
-    }
-}
-
-/// Ways into the outer loop from elsewhere lead to the jammed one.
-fn enter_at(f: &mut Function, shape: &Shape, head: Block) {
-    for (at, block) in f.blocks.iter_mut().enumerate() {
-        if shape.blocks.contains(&Block(at as u32)) {
-            continue;
-        }
-        match &mut block.terminator {
-            Some(Terminator::Jump(to, _)) if *to == shape.header => *to = head,
-            Some(Terminator::Branch { then, els, .. }) => {
-                for (to, _) in [then, els] {
-                    if *to == shape.header {
-                        *to = head;
-                    }
-                }
-            }
-            _ => {}
-        }
+        copy_rest(f, shape, entries[u], next, copies);
     }
 }
 
 /// What follows the inner loop, of one iteration; goes on at `next` with what the outer header would get.
-fn copy_rest(f: &mut Function, shape: &Shape, entry: Block, next: Block, map: BTreeMap<Value, Value>) {
+fn copy_rest(f: &mut Function, shape: &Shape, entry: Block, next: Block, mut copies: Copies) {
     let blocks: BTreeMap<Block, Block> = shape.rest.iter().map(|b| (*b, like(f, *b))).collect();
-    let mut copier = Copier { f, map, exits: BTreeMap::new() };
     for (old, new) in &blocks {
-        let pairs: Vec<(Value, Value)> = {
-            let data = |b: &Block| copier.f.blocks[b.index()].params.clone();
-            data(old).into_iter().zip(data(new)).collect()
-        };
-        copier.map.extend(pairs);
-        copier.f.blocks[new.index()].cold = copier.f.blocks[old.index()].cold;
+        copies.bind(f, *old, *new);
+        f.blocks[new.index()].cold = f.blocks[old.index()].cold;
     }
-    copier.f.terminate(entry, Terminator::Jump(blocks[&shape.rest[0]], vec![]));
+    f.terminate(entry, Terminator::Jump(blocks[&shape.rest[0]], vec![]));
     for old in &shape.rest {
         let new = blocks[old];
-        copier.copy(*old, new, None);
-        let Some(mut end) = copier.f.blocks[old.index()].terminator.clone() else { continue };
-        each_terminator_operand(&mut end, &mut |v| *v = copier.new_value(*v));
-        let to = |b: Block| blocks.get(&b).copied().unwrap_or(next);
-        let end = match end {
-            Terminator::Jump(b, args) => Terminator::Jump(to(b), args),
-            Terminator::Branch { cond, then, els } => {
-                Terminator::Branch { cond, then: (to(then.0), then.1), els: (to(els.0), els.1) }
-            }
-            Terminator::Exit(exit) => Terminator::Exit(copier.exit(exit)),
-            Terminator::Return(v) => Terminator::Return(v),
-        };
-        copier.f.terminate(new, end);
+        copies.insts(f, *old, new, None);
+        let Some(end) = f.blocks[old.index()].terminator.clone() else { continue };
+        let end = copies.end(f, end, |b| blocks.get(&b).copied().unwrap_or(next));
+        f.terminate(new, end);
     }
 }

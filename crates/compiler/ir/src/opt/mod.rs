@@ -4,6 +4,7 @@
 //! order; exits that can no longer be taken are gone. One pass, one file; none knows where it stands in the list.
 
 mod rewrite;
+mod copies;
 pub mod unreachable;
 pub mod params;
 pub mod fold;

@@ -10,11 +10,12 @@ use super::affine::Sym;
 use super::hot::{Counted, Hot};
 use super::peel;
 use super::plan::{Cond, Plan};
-use crate::entities::{Block, ExitId, Value};
+use crate::entities::{Block, Value};
 use crate::function::Function;
 use crate::inst::{BoolOp, CheckedOp, Cmp, Field, FloatUnary, Inst, IntOp, Terminator};
 use crate::loops::Loop;
-use crate::opt::rewrite::{each_operand, each_slot_value, each_terminator_operand};
+use crate::opt::copies::{Copies, like, push, redirect};
+use crate::opt::rewrite::each_operand;
 
 /// Iterations between two polls of a loop without inner loops.
 const STRIP: i64 = 1 << 15;
@@ -45,12 +46,14 @@ impl Recipe {
 pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let header = nest.header;
     let entry = like(f, header);
-    redirect(f, nest, entry);
+    // Those back to the header after CPython had its turn included.
+    let is_usual: Vec<bool> = f.blocks.iter().map(|b| !b.cold).collect();
+    redirect(f, header, entry, |b| nest.blocks.contains(&b) && is_usual[b.index()]);
     let strip = like(f, header);
-    let mut b = Builder { f, recipe, map: BTreeMap::new(), exits: BTreeMap::new(), syms: vec![], at: entry };
+    let mut b = Builder { f, recipe, copies: Copies::default(), syms: vec![], at: entry };
 
     // The entry computes in its own parameters' terms.
-    b.bind(header, entry);
+    b.copies.bind(b.f, header, entry);
     let args = b.params(entry);
     let conds = std::mem::take(&mut b.recipe.plan.conds);
     let carried = b.recipe.plan.carried.clone();
@@ -60,15 +63,16 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     b.branch_on(&late, (header, args.clone()));
     let length = b.strip_length();
     let bound = b.invariant(b.recipe.loops[0].bound);
-    let (ready, at_entry) = (b.at, b.map.clone());
+    let (ready, at_entry) = (b.at, b.copies.map.clone());
 
     // A strip: up to which value the counter runs before the next poll.
     b.at = strip;
-    b.rebind(&at_entry, header, strip);
+    b.copies.map = at_entry.clone();
+    b.copies.bind(b.f, header, strip);
     b.syms.clear();
     let args = b.params(strip);
     b.branch_on(&carried, (header, args.clone()));
-    let counter = b.mapped(b.recipe.loops[0].counter);
+    let counter = b.copies.value(b.recipe.loops[0].counter);
     let end = b.push(Inst::Int(IntOp::Add, counter, length));
     let is_last = b.push(Inst::ICmp(Cmp::Lt, bound, end));
     let end = b.push(Inst::Select(is_last, bound, end));
@@ -79,7 +83,7 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
 
     // Behind a strip: done, or CPython asks, or the next one.
     let args = b.params(copy.header);
-    let counter = b.map[&b.recipe.loops[0].counter];
+    let counter = b.copies.value(b.recipe.loops[0].counter);
     b.at = copy.after;
     let goes_on = b.push(Inst::ICmp(Cmp::Lt, counter, bound));
     let more = b.f.add_block();
@@ -107,45 +111,8 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     }
 }
 
-/// An empty block with the parameters of another.
-fn like(f: &mut Function, block: Block) -> Block {
-    let new = f.add_block();
-    for v in f.blocks[block.index()].params.clone() {
-        let ty = f.ty(v);
-        f.add_param(new, ty);
-    }
-    new
-}
-
-/// Ways into the nest, and those back to its header after CPython had its turn, lead to the entry.
-fn redirect(f: &mut Function, nest: &Loop, entry: Block) {
-    for (at, block) in f.blocks.iter_mut().enumerate() {
-        if nest.blocks.contains(&Block(at as u32)) && !block.cold {
-            continue;
-        }
-        match &mut block.terminator {
-            Some(Terminator::Jump(to, _)) if *to == nest.header => *to = entry,
-            Some(Terminator::Branch { then, els, .. }) => {
-                for (to, _) in [then, els] {
-                    if *to == nest.header {
-                        *to = entry;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 fn branch(cond: Value, then: (Block, Vec<Value>), els: (Block, Vec<Value>)) -> Terminator {
     Terminator::Branch { cond, then, els }
-}
-
-/// Appends an instruction that has a result.
-pub(super) fn push(f: &mut Function, block: Block, inst: Inst) -> Value {
-    let result = f.push(block, inst);
-    debug_assert!(result.is_some(), "an instruction without a result");
-    result.unwrap_or(Value(0))
 }
 
 struct Copy {
@@ -159,9 +126,7 @@ struct Copy {
 struct Builder<'f> {
     f: &'f mut Function,
     recipe: Recipe,
-    /// New value of each old one.
-    map: BTreeMap<Value, Value>,
-    exits: BTreeMap<ExitId, ExitId>,
+    copies: Copies,
     /// What the entry has computed.
     syms: Vec<(Sym, Value)>,
     /// Where instructions go.
@@ -181,24 +146,9 @@ impl Builder<'_> {
         self.f.blocks[block.index()].params.clone()
     }
 
-    /// The old header's parameters mean those of another block.
-    fn bind(&mut self, header: Block, to: Block) {
-        let (old, new) = (self.params(header), self.params(to));
-        self.map.extend(old.into_iter().zip(new));
-    }
-
-    fn rebind(&mut self, base: &BTreeMap<Value, Value>, header: Block, to: Block) {
-        self.map = base.clone();
-        self.bind(header, to);
-    }
-
-    fn mapped(&self, v: Value) -> Value {
-        self.map.get(&v).copied().unwrap_or(v)
-    }
-
     /// An invariant, computed here if need be.
     fn invariant(&mut self, v: Value) -> Value {
-        if let Some(known) = self.map.get(&v) {
+        if let Some(known) = self.copies.map.get(&v) {
             return *known;
         }
         if !self.recipe.invariant.get(v.index()).copied().unwrap_or(false) {
@@ -210,7 +160,7 @@ impl Builder<'_> {
         let mut operands = operands.into_iter();
         each_operand(&mut inst, &mut |x| *x = operands.next().unwrap_or(*x));
         let new = self.push(inst);
-        self.map.insert(v, new);
+        self.copies.map.insert(v, new);
         new
     }
 
@@ -319,7 +269,7 @@ impl Builder<'_> {
     /// How often the outermost loop is going to run, from the entry on.
     fn trips(&mut self) -> Value {
         let bound = self.invariant(self.recipe.loops[0].bound);
-        let counter = self.mapped(self.recipe.loops[0].counter);
+        let counter = self.copies.value(self.recipe.loops[0].counter);
         self.push(Inst::Int(IntOp::Sub, bound, counter))
     }
 
@@ -361,9 +311,9 @@ impl Builder<'_> {
             self.f.blocks[blocks[block].index()].cold = self.f.blocks[block.index()].cold;
         }
         let after = self.f.add_block();
-        self.map = at_entry.clone();
+        self.copies.map = at_entry.clone();
         for (old, new) in &blocks {
-            self.bind(*old, *new);
+            self.copies.bind(self.f, *old, *new);
         }
         for old in order {
             self.at = blocks[&old];
@@ -374,9 +324,9 @@ impl Builder<'_> {
             };
             for (at, (inst, result)) in data.insts.iter().enumerate() {
                 if header_cond.is_some() && *result == header_cond {
-                    let counter = self.mapped(self.recipe.loops[0].counter);
+                    let counter = self.copies.value(self.recipe.loops[0].counter);
                     let new = self.push(Inst::ICmp(Cmp::Lt, counter, end));
-                    self.map.extend(result.map(|old| (old, new)));
+                    self.copies.map.extend(result.map(|old| (old, new)));
                     continue;
                 }
                 self.copy_inst((old, at), inst, *result);
@@ -393,10 +343,10 @@ impl Builder<'_> {
         if plan.held.contains(&place) || matches!(inst, Inst::Table { entry: Entry::PollPending, .. }) {
             return;
         }
-        let mut new = match (inst, result) {
+        let new = match (inst, result) {
             (_, Some(v)) if let Some(same) = plan.same.get(&v) => {
-                let same = self.mapped(*same);
-                self.map.insert(v, same);
+                let same = self.copies.value(*same);
+                self.copies.map.insert(v, same);
                 return;
             }
             (_, Some(v)) if let Some(n) = plan.constants.get(&v) => Inst::IConst(*n),
@@ -410,59 +360,18 @@ impl Builder<'_> {
             }
             _ => inst.clone(),
         };
-        each_operand(&mut new, &mut |v| *v = self.mapped(*v));
-        match &mut new {
-            Inst::Checked(_, _, _, exit) | Inst::Guard(_, exit) | Inst::Table { fail: Some(exit), .. } => {
-                *exit = self.exit(*exit);
-            }
-            _ => {}
-        }
-        let value = self.f.push(self.at, new);
-        if let (Some(old), Some(new)) = (result, value) {
-            self.map.insert(old, new);
-        }
+        self.copies.inst(self.f, self.at, new, result);
     }
 
-    fn copy_end(
-        &mut self,
-        old: Block,
-        mut terminator: Terminator,
-        blocks: &BTreeMap<Block, Block>,
-        after: Block,
-    ) {
-        each_terminator_operand(&mut terminator, &mut |v| *v = self.mapped(*v));
-        let new = match terminator {
-            Terminator::Branch { cond, then, els } => {
-                let way = self.recipe.checks.get(&old).filter(|_| !self.recipe.plan.open.contains(&old));
-                match way {
-                    Some(true) => Terminator::Jump(blocks[&then.0], then.1),
-                    Some(false) => Terminator::Jump(blocks[&els.0], els.1),
-                    None => {
-                        let new = |(to, args): (Block, Vec<Value>)| {
-                            (blocks.get(&to).copied().unwrap_or(after), args)
-                        };
-                        branch(cond, new(then), new(els))
-                    }
-                }
-            }
-            Terminator::Jump(to, args) => Terminator::Jump(blocks[&to], args),
-            Terminator::Exit(exit) => Terminator::Exit(self.exit(exit)),
-            Terminator::Return(v) => Terminator::Return(v),
+    /// Ends the copy of a block; a branch that the entry has answered goes one way.
+    fn copy_end(&mut self, old: Block, end: Terminator, blocks: &BTreeMap<Block, Block>, after: Block) {
+        let way = self.recipe.checks.get(&old).filter(|_| !self.recipe.plan.open.contains(&old));
+        let end = match (end, way) {
+            (Terminator::Branch { then, .. }, Some(true)) => Terminator::Jump(then.0, then.1),
+            (Terminator::Branch { els, .. }, Some(false)) => Terminator::Jump(els.0, els.1),
+            (end, _) => end,
         };
-        self.f.terminate(self.at, new);
-    }
-
-    /// The exit with the copy's values.
-    fn exit(&mut self, old: ExitId) -> ExitId {
-        if let Some(known) = self.exits.get(&old) {
-            return *known;
-        }
-        let mut exit = self.f.exits[old.index()].clone();
-        for slot in exit.locals.iter_mut().chain(&mut exit.stack) {
-            each_slot_value(slot, &mut |v| *v = self.mapped(*v));
-        }
-        let new = self.f.add_exit(exit);
-        self.exits.insert(old, new);
-        new
+        let end = self.copies.end(self.f, end, |b| blocks.get(&b).copied().unwrap_or(after));
+        self.f.terminate(self.at, end);
     }
 }

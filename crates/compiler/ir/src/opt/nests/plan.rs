@@ -155,8 +155,7 @@ impl Planner<'_, '_> {
         let all = work.swap_remove(0);
         self.plan.conds.push(Cond::AtMost(all.clone(), MAX_WORK));
         let trips = self.hot.trips(0)?;
-        // One iteration at least, whatever is in it: a first one may be peeled off.
-        self.plan.conds.push(Cond::AtLeast(trips.clone(), 1));
+        // So there is one at least, which may be peeled off.
         self.plan.conds.push(Cond::AtLeast(trips.mul(all.clone()), MIN_WORK));
         self.plan.work = Some(all);
         Some(())

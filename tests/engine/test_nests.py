@@ -331,6 +331,54 @@ def test_scalars_that_the_loop_does_not_change(k, kind):
     same(total_from, lambda: [numbers * 1e306, kind(0.0)], lambda args: [args[0], kind(k)])
 
 
+def cascade(a):
+    n, m = a.shape
+    for i in range(1, n):
+        d = 0
+        for k in range(m):
+            d += int(a[i - 1, k])
+        a[i, 0] = d % 251
+    return a
+
+
+def chained(a, twice):
+    s = 0
+    n, m = a.shape
+    for i in range(n):
+        d = s
+        for k in range(m):
+            d += int(a[i, k])
+        s = d % 251
+    t = 1
+    for i in range(n):
+        d = t * 2
+        for k in range(m):
+            d += int(a[i, k]) * (t + twice)
+        t = d % 251
+    return s, t
+
+
+def rows(a, out, n, m):
+    for i in range(n):
+        d = 0
+        for k in range(m):
+            d += int(a[i, k])
+        out[i] = d % 251
+    return out
+
+
+def test_rows_that_depend_on_those_before():
+    """Outer iterations run side by side only where none reads what another stores."""
+    bytes_ = np.random.default_rng(4).integers(0, 200, (40, 12)).astype(np.uint8)
+    same(cascade, lambda: [bytes_.copy()], lambda args: [args[0][:, :1]], lambda args: [args[0][:3]])
+    same(chained, lambda: [bytes_.copy(), 2], lambda args: [args[0][:, :1], 3], lambda args: [args[0][:3], 1])
+    square = np.random.default_rng(4).integers(0, 200, (30, 30)).astype(np.uint8)
+    onto_itself = lambda args: [args[0], args[0][5], *args[2:]]
+    column = lambda args: [args[0], args[0][:, 3], *args[2:]]
+    counts = [lambda args, n=n: [*args[:2], n, args[3]] for n in (0, 1, 3, 4, 5, 15, 16, 17, 30, 31)]
+    same(rows, lambda: [square.copy(), np.zeros(30, np.uint8), 30, 30], onto_itself, column, *counts)
+
+
 def test_the_error_state_is_asked_at_each_call():
     compiled = overdrive.jit(scale, strict=True)
     args = [np.full(100, 1e-200), np.zeros(100), np.float64(1e-200)]

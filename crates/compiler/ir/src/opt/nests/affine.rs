@@ -19,6 +19,8 @@ pub(super) enum Sym {
     Const(i64),
     /// Invariant in the nest, or the outermost counter's present value.
     Leaf(Value),
+    /// What the outermost counter stays below: the loop's bound, or the end of a strip.
+    End,
     Add(Box<Sym>, Box<Sym>),
     Sub(Box<Sym>, Box<Sym>),
     Mul(Box<Sym>, Box<Sym>),
@@ -67,10 +69,21 @@ impl Sym {
         }
     }
 
+    /// Whether it depends on how far the outermost loop goes.
+    pub(super) fn mentions_end(&self) -> bool {
+        match self {
+            Sym::Const(_) | Sym::Leaf(_) => false,
+            Sym::End => true,
+            Sym::Add(a, b) | Sym::Sub(a, b) | Sym::Mul(a, b) | Sym::Min(a, b) | Sym::Max(a, b) => {
+                a.mentions_end() || b.mentions_end()
+            }
+        }
+    }
+
     /// Calls `f` on every leaf.
     pub(super) fn each_leaf(&self, f: &mut dyn FnMut(Value)) {
         match self {
-            Sym::Const(_) => {}
+            Sym::Const(_) | Sym::End => {}
             Sym::Leaf(v) => f(*v),
             Sym::Add(a, b) | Sym::Sub(a, b) | Sym::Mul(a, b) | Sym::Min(a, b) | Sym::Max(a, b) => {
                 a.each_leaf(f);
@@ -126,7 +139,8 @@ impl Hot<'_> {
                     self.first_values(l, depth)?
                 };
                 let bits = bound.bits.max(first.bits) + 1;
-                Interval::new(first.lo, bound.hi.sub(Sym::Const(1)), bits)
+                let end = if l == 0 { Sym::End } else { bound.hi };
+                Interval::new(first.lo, end.sub(Sym::Const(1)), bits)
             }
             (_, Some(Inst::Int(IntOp::Add, a, b) | Inst::Checked(CheckedOp::Add, a, b, _))) => {
                 let (a, b) = operands(*a, *b)?;

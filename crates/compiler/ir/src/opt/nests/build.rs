@@ -50,32 +50,44 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let is_usual: Vec<bool> = f.blocks.iter().map(|b| !b.cold).collect();
     redirect(f, header, entry, |b| nest.blocks.contains(&b) && is_usual[b.index()]);
     let strip = like(f, header);
-    let mut b = Builder { f, recipe, copies: Copies::default(), syms: vec![], at: entry };
+    let end = recipe.loops[0].bound;
+    let mut b = Builder { f, recipe, copies: Copies::default(), syms: vec![], end, at: entry };
 
     // The entry computes in its own parameters' terms.
     b.copies.bind(b.f, header, entry);
     let args = b.params(entry);
+    b.end = b.invariant(end);
     let conds = std::mem::take(&mut b.recipe.plan.conds);
     let carried = b.recipe.plan.carried.clone();
     let late = std::mem::take(&mut b.recipe.plan.late);
+    let elements = std::mem::take(&mut b.recipe.plan.strip);
+    let flags = std::mem::take(&mut b.recipe.plan.flags);
     b.branch_on(&conds, (header, args.clone()));
     b.branch_on(&carried, (header, args.clone()));
     b.branch_on(&late, (header, args.clone()));
     let length = b.strip_length();
-    let bound = b.invariant(b.recipe.loops[0].bound);
+    let bound = b.end;
+    if flags.contains_key(&0) {
+        // The first iteration is a strip of its own.
+        let (counter, step) = (b.copies.value(b.recipe.loops[0].counter), b.int(b.recipe.loops[0].step));
+        let end = b.push(Inst::Int(IntOp::Add, counter, step));
+        b.runs_to(end);
+        b.branch_on(&elements, (header, args));
+    }
     let (ready, at_entry) = (b.at, b.copies.map.clone());
 
     // A strip: up to which value the counter runs before the next poll.
     b.at = strip;
     b.copies.map = at_entry.clone();
     b.copies.bind(b.f, header, strip);
-    b.syms.clear();
     let args = b.params(strip);
     b.branch_on(&carried, (header, args.clone()));
     let counter = b.copies.value(b.recipe.loops[0].counter);
     let end = b.push(Inst::Int(IntOp::Add, counter, length));
     let is_last = b.push(Inst::ICmp(Cmp::Lt, bound, end));
     let end = b.push(Inst::Select(is_last, bound, end));
+    b.runs_to(end);
+    b.branch_on(&elements, (header, args.clone()));
     let in_strip = b.at;
 
     let copy = b.copy_nest(&at_entry, end);
@@ -93,7 +105,6 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     b.f.terminate(more, branch(asked, (header, args.clone()), (strip, args)));
 
     // First iterations that differ get a copy of their own.
-    let flags = std::mem::take(&mut b.recipe.plan.flags);
     let headers: Vec<Block> = b.recipe.loops.iter().map(|l| copy.blocks[&l.header]).collect();
     let at_ready = b.params(entry);
     let f = b.f;
@@ -129,6 +140,8 @@ struct Builder<'f> {
     copies: Copies,
     /// What the entry has computed.
     syms: Vec<(Sym, Value)>,
+    /// What the outermost counter stays below.
+    end: Value,
     /// Where instructions go.
     at: Block,
 }
@@ -171,6 +184,7 @@ impl Builder<'_> {
         let v = match sym {
             Sym::Const(n) => self.int(*n),
             Sym::Leaf(v) => self.invariant(*v),
+            Sym::End => self.end,
             Sym::Add(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Add, a, b)),
             Sym::Sub(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Sub, a, b)),
             Sym::Mul(a, b) => self.both(a, b, |a, b| Inst::Int(IntOp::Mul, a, b)),
@@ -258,7 +272,8 @@ impl Builder<'_> {
                 let (lo0, hi0, lo1, hi1) = (self.sym(lo0), self.sym(hi0), self.sym(lo1), self.sym(hi1));
                 // Looking at many more elements than the nest computes with would not pay.
                 let work = self.recipe.plan.work.clone().unwrap_or(Sym::Const(1));
-                let trips = self.trips();
+                let counter = self.copies.value(self.recipe.loops[0].counter);
+                let trips = self.push(Inst::Int(IntOp::Sub, self.end, counter));
                 let work = self.sym(&work);
                 let most = self.push(Inst::Int(IntOp::Mul, trips, work));
                 self.push(table(Entry::ArrayWithin, vec![*array, bytes, k, lo0, hi0, lo1, hi1, most]))
@@ -266,11 +281,10 @@ impl Builder<'_> {
         }
     }
 
-    /// How often the outermost loop is going to run, from the entry on.
-    fn trips(&mut self) -> Value {
-        let bound = self.invariant(self.recipe.loops[0].bound);
-        let counter = self.copies.value(self.recipe.loops[0].counter);
-        self.push(Inst::Int(IntOp::Sub, bound, counter))
+    /// From here on the outermost counter stays below `end`.
+    fn runs_to(&mut self, end: Value) {
+        self.end = end;
+        self.syms.clear();
     }
 
     fn float_bound(&mut self, v: Value, cmp: Cmp, k: i32) -> Value {

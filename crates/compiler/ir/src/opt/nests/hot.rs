@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use overdrive_base::table::{Effect, Entry};
 
@@ -66,6 +67,8 @@ pub(super) struct Hot<'a> {
     ranks: Vec<usize>,
     /// Integers that the outermost loop carries and whose range something was derived from.
     pub sums: RefCell<BTreeSet<Value>>,
+    /// What depends on a parameter, once somebody asked.
+    pub families: RefCell<BTreeMap<Value, Rc<BTreeSet<Value>>>>,
 }
 
 impl<'a> Hot<'a> {
@@ -91,6 +94,7 @@ impl<'a> Hot<'a> {
             aside: BTreeSet::new(),
             ranks: vec![usize::MAX; f.blocks.len()],
             sums: RefCell::default(),
+            families: RefCell::default(),
         };
         for (inst, result) in f.blocks.iter().flat_map(|b| &b.insts) {
             if let Some(v) = result {

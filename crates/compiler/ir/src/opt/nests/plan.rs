@@ -69,6 +69,8 @@ pub(super) struct Plan {
     pub late: Vec<Cond>,
     /// Of what the outermost loop carries: tested again before each strip.
     pub carried: Vec<Cond>,
+    /// Of the elements that a strip loads: tested before it, which also brings them into the cache.
+    pub strip: Vec<Cond>,
     /// Guards that hold, by place.
     pub held: BTreeSet<(Block, usize)>,
     /// Values that equal another.
@@ -480,7 +482,9 @@ impl Planner<'_, '_> {
         }
         self.keep_apart(&boxes.keys().copied().collect());
         for (array, (dtype, axes)) in boxes {
-            self.plan.late.push(Cond::Within { array, dtype, k: floats.k, axes });
+            let moves = axes.iter().any(|(lo, hi)| lo.mentions_end() || hi.mentions_end());
+            let into = if moves { &mut self.plan.strip } else { &mut self.plan.late };
+            into.push(Cond::Within { array, dtype, k: floats.k, axes });
         }
     }
 
@@ -516,7 +520,7 @@ impl Planner<'_, '_> {
                 leaves.insert(v);
             });
         };
-        for cond in self.plan.conds.iter().chain(&self.plan.late) {
+        for cond in self.plan.conds.iter().chain(&self.plan.late).chain(&self.plan.strip) {
             match cond {
                 Cond::AtMost(sym, _) | Cond::AtLeast(sym, _) => take(sym),
                 Cond::Inside { lo, hi, .. } => [lo, hi].into_iter().for_each(&mut take),

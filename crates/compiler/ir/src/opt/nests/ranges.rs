@@ -5,6 +5,7 @@
 //! (`MAX_STEPS`). Float bounds take for granted that array elements and invariants are below 2^k, which the entry tests.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use overdrive_base::flavour::{DType, Ty};
 
@@ -170,7 +171,10 @@ fn float_const(x: f64) -> Option<i32> {
 impl Hot<'_> {
     /// Everything on the usual path whose value depends on a parameter's, through operands and arguments (not through
     /// branches).
-    pub(super) fn dependents(&self, param: Value) -> BTreeSet<Value> {
+    pub(super) fn dependents(&self, param: Value) -> Rc<BTreeSet<Value>> {
+        if let Some(known) = self.families.borrow().get(&param) {
+            return Rc::clone(known);
+        }
         let mut out = BTreeSet::from([param]);
         loop {
             let before = out.len();
@@ -190,9 +194,12 @@ impl Hot<'_> {
                 }
             }
             if out.len() == before {
-                return out;
+                break;
             }
         }
+        let out = Rc::new(out);
+        self.families.borrow_mut().insert(param, Rc::clone(&out));
+        out
     }
 
     /// Both ends of an integer, as far as types and constants say.

@@ -65,6 +65,7 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     b.branch_on(&conds, (header, args.clone()));
     b.branch_on(&carried, (header, args.clone()));
     b.branch_on(&late, (header, args.clone()));
+    b.hoist_fields();
     let length = b.strip_length();
     let bound = b.end;
     if flags.contains_key(&0) {
@@ -299,6 +300,17 @@ impl Builder<'_> {
         self.push(Inst::FCmp(cmp, abs, limit))
     }
 
+    /// Reads lengths, strides and addresses once: behind a check that stays in the loop, LLVM would not dare to.
+    fn hoist_fields(&mut self) {
+        for block in self.recipe.order.clone() {
+            for (inst, result) in self.f.blocks[block.index()].insts.clone() {
+                if let (Inst::Field(..), Some(v)) = (inst, result) {
+                    self.invariant(v);
+                }
+            }
+        }
+    }
+
     /// How far the outermost counter goes between two polls.
     fn strip_length(&mut self) -> Value {
         let step = self.recipe.loops[0].step;
@@ -364,6 +376,8 @@ impl Builder<'_> {
                 return;
             }
             (_, Some(v)) if let Some(n) = plan.constants.get(&v) => Inst::IConst(*n),
+            // The entry has it.
+            (Inst::Field(..), Some(v)) if self.copies.map.contains_key(&v) => return,
             (Inst::Checked(op, a, b, _), Some(v)) if plan.unchecked.contains(&v) => {
                 let op = match op {
                     CheckedOp::Add => IntOp::Add,

@@ -355,7 +355,13 @@ def chained(a, twice):
         for k in range(m):
             d += int(a[i, k]) * (t + twice)
         t = d % 251
-    return s, t
+    u = 1
+    for i in range(n):
+        d = u % 7
+        for k in range(m):
+            d += int(a[i, k]) * 2
+        u = d % 251
+    return s, t, u
 
 
 def rows(a, out, n, m):

@@ -347,6 +347,10 @@ impl Hot<'_> {
                         }
                     }
                 }
+                // Bounded whatever it is made of.
+                (_, Some(Inst::Int(IntOp::FloorMod | IntOp::And, ..) | Inst::BoolToInt(_))) => {
+                    begin(self.int_range_within(v, depth)?);
+                }
                 _ => return None,
             }
         }

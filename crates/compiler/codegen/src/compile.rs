@@ -104,7 +104,7 @@ pub fn compile(f: &Function, target: &Target<'_>, options: &Options) -> Result<C
         clock.stage("verify");
     }
 
-    passes::run(&module, &machine, options.level)?;
+    passes::run(&module, &machine, options.level, f.has_neighbours)?;
     clock.stage("optimise");
 
     let llvm_ir = options.keep.then(|| module.print_to_string().to_string());

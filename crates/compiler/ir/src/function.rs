@@ -56,6 +56,8 @@ pub struct Function {
     pub n_args: u32,
     /// Needs the Python frame: has a loop or an operation that may run Python code.
     pub needs_frame: bool,
+    /// Some loop computes the sums of neighbouring iterations side by side: they may become the parts of vectors.
+    pub has_neighbours: bool,
     /// Number of profile slots (`Entry::Observe`).
     pub n_profile: u32,
     /// Global variables (`co_names[n]`) that are held in registers: each exit's `locals` end with one slot for each of

@@ -31,6 +31,9 @@ impl Display for Function {
         if self.needs_frame {
             write!(f, " frame")?;
         }
+        if self.has_neighbours {
+            write!(f, " neighbours")?;
+        }
         if self.n_profile != 0 {
             write!(f, " profile {}", self.n_profile)?;
         }

@@ -34,6 +34,7 @@ pub fn run(f: &mut Function) {
     let all = loops::find(f, &dominators);
     let found: Vec<Shape> = (0..all.len()).filter_map(|inner| shape(f, &dominators, &all, inner)).collect();
     for shape in found {
+        f.has_neighbours |= shape.width == WIDE;
         jam(f, &shape);
     }
 }

@@ -443,6 +443,33 @@ def test_other_threads_get_their_turn_and_may_change_the_arrays():
     assert (out == 20.0).all()
 
 
+def remarks(fn, *args):
+    compiled = overdrive.jit(fn, strict=True)
+    compiled(*args)
+    first = fn.__code__.co_firstlineno
+    lines = overdrive.explain(compiled).functions[0]["lines"]
+    return {line["line"] - first: line["why"] for line in lines if line["why"]}
+
+
+def test_explain_says_what_became_of_the_loop():
+    once = "indices and results are tested once, before the loop"
+    assert remarks(blur, *grids()) == {2: [once]}
+    assert remarks(product, np.ones((4, 4)), np.ones((4, 4)), np.ones((4, 4))) == {
+        3: [once],
+        4: ["16 iterations run side by side"],
+    }
+
+    def pick(a, at):
+        s = 0.0
+        for i in range(len(at)):
+            s += a[at[i]]
+        return s
+
+    stays = "tests that stay in it: a result that is not finite, index out of range"
+    assert remarks(pick, np.ones(4), np.arange(4)) == {2: [f"{once}; {stays}"]}
+    assert remarks(lambda n: n + 1, 3) == {}
+
+
 class Generator:
     """A random function of loops over arrays."""
 

@@ -30,7 +30,8 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
         out.set_item(key, code.getattr(attribute)?)?;
     }
     let versions: Vec<Arc<Version>> = units.iter().flat_map(|u| all_versions(u)).collect();
-    out.set_item("lines", lines(py, versions.iter().flat_map(|v| &v.notes))?)?;
+    let of_loops: Vec<Note> = versions.iter().flat_map(|v| loop_notes(v)).collect();
+    out.set_item("lines", lines(py, versions.iter().flat_map(|v| &v.notes).chain(&of_loops))?)?;
     let shown = PyList::empty(py);
     for version in &versions {
         shown.append(one_version(py, version)?)?;
@@ -113,6 +114,19 @@ fn all_versions(unit: &Unit) -> Vec<Arc<Version>> {
     let state = unit.state.borrow();
     let loops: BTreeMap<_, _> = state.loops.iter().collect();
     state.calls.iter().chain(loops.into_values().flatten()).cloned().collect()
+}
+
+/// What became of loops, at their lines.
+fn loop_notes(version: &Version) -> Vec<Note> {
+    let at = |offset: u32| version.notes.iter().find(|note| note.offset >= offset).and_then(|note| note.line);
+    let remarks = version.function().remarks.iter();
+    let note = |(offset, why): &(u32, String)| Note {
+        offset: *offset,
+        line: at(*offset),
+        status: Status::Native,
+        why: why.clone(),
+    };
+    remarks.map(note).collect()
 }
 
 type Lines = BTreeMap<u32, (Status, Vec<String>)>;

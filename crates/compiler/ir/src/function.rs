@@ -56,6 +56,8 @@ pub struct Function {
     pub n_args: u32,
     /// Needs the Python frame: has a loop or an operation that may run Python code.
     pub needs_frame: bool,
+    /// What became of loops, for people: bytecode offset and a sentence. No part of the text form.
+    pub remarks: Vec<(u32, String)>,
     /// Some loop computes the sums of neighbouring iterations side by side: they may become the parts of vectors.
     pub has_neighbours: bool,
     /// Number of profile slots (`Entry::Observe`).

@@ -158,7 +158,7 @@ pub struct Note {
     pub offset: u32,
     pub line: Option<u32>,
     pub status: Status,
-    /// Why it is not native; empty when it is.
+    /// Why it is not native; when it is, what else there is to say.
     pub why: String,
 }
 

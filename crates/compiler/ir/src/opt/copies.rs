@@ -20,6 +20,7 @@ pub(super) fn push(f: &mut Function, block: Block, inst: Inst) -> Value {
 /// An empty block with the parameters of another.
 pub(super) fn like(f: &mut Function, block: Block) -> Block {
     let new = f.add_block();
+    f.blocks[new.index()].offset = f.blocks[block.index()].offset;
     for v in f.blocks[block.index()].params.clone() {
         let ty = f.ty(v);
         f.add_param(new, ty);

@@ -35,6 +35,9 @@ pub fn run(f: &mut Function) {
     let found: Vec<Shape> = (0..all.len()).filter_map(|inner| shape(f, &dominators, &all, inner)).collect();
     for shape in found {
         f.has_neighbours |= shape.width == WIDE;
+        if let Some(offset) = f.blocks[shape.header.index()].offset {
+            f.remarks.push((offset, format!("{} iterations run side by side", shape.width)));
+        }
         jam(f, &shape);
     }
 }

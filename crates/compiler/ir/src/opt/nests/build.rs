@@ -42,6 +42,18 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// What a person who looks at the loop's line wants to know.
+    pub(super) fn remark(&self) -> String {
+        let mut text = "indices and results are tested once, before the loop".to_owned();
+        if !self.plan.stays.is_empty() {
+            let stays: Vec<&str> = self.plan.stays.iter().map(String::as_str).collect();
+            text += &format!("; tests that stay in it: {}", stays.join(", "));
+        }
+        text
+    }
+}
+
 /// Builds it.
 pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let header = nest.header;

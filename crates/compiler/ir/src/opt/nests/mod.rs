@@ -54,6 +54,9 @@ pub fn run(f: &mut Function) {
             Some(build::Recipe::new(&hot, plan))
         });
         if let Some(recipe) = plan {
+            if let Some(offset) = f.blocks[all[root].header.index()].offset {
+                f.remarks.push((offset, recipe.remark()));
+            }
             build::build(f, &all[root], recipe);
             done.insert(root);
         }

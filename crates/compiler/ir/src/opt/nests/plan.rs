@@ -12,7 +12,7 @@ use super::affine::Sym;
 use super::hot::{Def, Hot};
 use super::ranges::{CARRIED_BITS, Floats};
 use crate::dominators::successors;
-use crate::entities::{Block, Value};
+use crate::entities::{Block, ExitId, Value};
 use crate::inst::{BoolOp, Cmp, Field, FloatUnary, Inst, IntOp, Terminator};
 
 /// Powers of two that elements may be asked to stay below: the less, the more products of them are finite.
@@ -73,6 +73,8 @@ pub(super) struct Plan {
     pub strip: Vec<Cond>,
     /// Guards that hold, by place.
     pub held: BTreeSet<(Block, usize)>,
+    /// Why one may leave from the copy: what the entry could not answer.
+    pub stays: BTreeSet<String>,
     /// Values that equal another.
     pub same: BTreeMap<Value, Value>,
     /// Expressions that must not overflow, beside those of the conditions.
@@ -190,13 +192,19 @@ impl Planner<'_, '_> {
     fn inst(&mut self, block: Block, at: usize) -> Option<()> {
         let (inst, result) = &self.hot.f.blocks[block.index()].insts[at];
         match inst {
-            Inst::Guard(cond, _) if self.holds(*cond) => {
-                self.plan.held.insert((block, at));
+            Inst::Guard(cond, exit) => {
+                if self.holds(*cond) {
+                    self.plan.held.insert((block, at));
+                } else {
+                    self.stays(*exit);
+                }
             }
-            Inst::Checked(..) => {
+            Inst::Checked(_, _, _, exit) => {
                 let v = (*result)?;
                 if self.hot.int_range(v).is_some() || self.take_interval(v) {
                     self.plan.unchecked.insert(v);
+                } else {
+                    self.stays(*exit);
                 }
             }
             Inst::Table { entry: Entry::PollPending, .. } => {
@@ -221,6 +229,10 @@ impl Planner<'_, '_> {
             _ => {}
         }
         Some(())
+    }
+
+    fn stays(&mut self, exit: ExitId) {
+        self.plan.stays.insert(self.hot.f.exits[exit.index()].reason.clone());
     }
 
     /// Whether the value has bounds that the entry can compute; notes them.
@@ -430,6 +442,7 @@ impl Planner<'_, '_> {
         for (check, proven) in checks.iter().zip(proven) {
             if !proven {
                 self.keep(check.block)?;
+                self.plan.stays.insert("a result that is not finite".to_owned());
             } else if check.scales && !self.plan.late.contains(&Cond::UnderIgnored) {
                 self.plan.late.push(Cond::UnderIgnored);
             }

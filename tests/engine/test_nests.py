@@ -591,8 +591,24 @@ class Generator:
         ]
 
 
+@pytest.fixture
+def forced():
+    yield overdrive._core.debug_force
+    overdrive._core.debug_force(None)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_generated(seed):
+    differences(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS[::3])
+def test_generated_with_exits_forced_at_random(seed, forced):
+    forced(("seed", seed, (0.02, 0.3)[seed % 2]))
+    differences(seed)
+
+
+def differences(seed):
     generator = Generator(seed)
     source = generator.function()
     scope = {}

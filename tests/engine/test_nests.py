@@ -196,6 +196,25 @@ def test_sums_that_only_may_fit_bytes():
     same(box4, make, lambda args: [args[0] + 20, args[1]], put((9, 9), 255))
 
 
+def bins(values, lo, scale, counts):
+    n = len(counts)
+    for v in values:
+        b = int((v - lo) * scale)
+        if b == n:
+            b -= 1
+        counts[b] += 1
+    return counts
+
+
+def test_floats_that_become_indices():
+    values = np.random.default_rng(2).normal(size=300)
+    make = lambda: [values.copy(), values.min(), 16 / (values.max() - values.min()), np.zeros(16, np.int64)]
+    specials = [put(150, v) for v in (1e10, -1e10, 2.0**61, 2.0**62, -(2.0**63), 1e19, np.nan, np.inf, 1e300)]
+    fine = lambda args: [args[0], args[1], args[2] * 1e-12, args[3]]
+    full = put(3, 2**63 - 2, 3)
+    same(bins, make, *specials, fine, full, lambda args: [args[0] * 1e12, args[1], 1e-14, args[3]])
+
+
 def bounds(a, lo, hi, shift):
     s = 0.0
     for i in range(lo, hi):

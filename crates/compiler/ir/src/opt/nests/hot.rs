@@ -69,6 +69,8 @@ pub(super) struct Hot<'a> {
     pub sums: RefCell<BTreeSet<Value>>,
     /// What depends on a parameter, once somebody asked.
     pub families: RefCell<BTreeMap<Value, Rc<BTreeSet<Value>>>>,
+    /// Floats that are known to be below 2^62 in magnitude.
+    pub converted: RefCell<BTreeSet<Value>>,
 }
 
 impl<'a> Hot<'a> {
@@ -95,6 +97,7 @@ impl<'a> Hot<'a> {
             ranks: vec![usize::MAX; f.blocks.len()],
             sums: RefCell::default(),
             families: RefCell::default(),
+            converted: RefCell::default(),
         };
         for (inst, result) in f.blocks.iter().flat_map(|b| &b.insts) {
             if let Some(v) = result {

@@ -102,12 +102,21 @@ struct Access {
     strides: Vec<Value>,
 }
 
-/// A branch on whether a float operation was quiet.
+/// A question about a float's magnitude.
 struct FloatCheck {
-    block: Block,
     result: Value,
-    /// A result below the normal range is asked about too.
-    scales: bool,
+    /// The answer is yes below this power of two.
+    limit: i32,
+    asked: Asked,
+}
+
+/// By what.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// A branch on whether an operation was quiet, in NumPy's words; perhaps on a result below the normal range too.
+    Branch { block: Block, scales: bool },
+    /// A guard in front of a conversion to an integer.
+    Guard { block: Block, at: usize },
 }
 
 struct Planner<'a, 'f> {
@@ -117,12 +126,20 @@ struct Planner<'a, 'f> {
     /// Array (if known), stored value, type.
     stores: Vec<(Option<Value>, Value, DType)>,
     floats: Vec<FloatCheck>,
+    /// Checks that depend on more than was known when they were looked at.
+    unsure: Vec<(Block, usize)>,
 }
 
 /// The plan for a nest.
 pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
-    let mut p =
-        Planner { hot, plan: Plan::default(), loads: BTreeMap::new(), stores: vec![], floats: vec![] };
+    let mut p = Planner {
+        hot,
+        plan: Plan::default(),
+        loads: BTreeMap::new(),
+        stores: vec![],
+        floats: vec![],
+        unsure: vec![],
+    };
     p.work()?;
     p.find_flags()?;
     for block in &hot.order {
@@ -132,6 +149,7 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
         p.branch(*block)?;
     }
     p.prove_floats()?;
+    p.look_again();
     if hot.loops.len() > 1 {
         // Outer iterations may then run side by side.
         let loaded = p.loads.values().map(|access| access.array).collect();
@@ -192,21 +210,12 @@ impl Planner<'_, '_> {
     fn inst(&mut self, block: Block, at: usize) -> Option<()> {
         let (inst, result) = &self.hot.f.blocks[block.index()].insts[at];
         match inst {
-            Inst::Guard(cond, exit) => {
-                if self.holds(*cond) {
-                    self.plan.held.insert((block, at));
-                } else {
-                    self.stays(*exit);
-                }
+            Inst::Guard(cond, _) if let Some(result) = self.converted(*cond) => {
+                // Magnitudes below 2^62 are integers of 64 bits.
+                self.floats.push(FloatCheck { result, limit: 62, asked: Asked::Guard { block, at } });
             }
-            Inst::Checked(_, _, _, exit) => {
-                let v = (*result)?;
-                if self.hot.int_range(v).is_some() || self.take_interval(v) {
-                    self.plan.unchecked.insert(v);
-                } else {
-                    self.stays(*exit);
-                }
-            }
+            Inst::Guard(..) | Inst::Checked(..) if self.is_certain(block, at) => {}
+            Inst::Guard(..) | Inst::Checked(..) => self.unsure.push((block, at)),
             Inst::Table { entry: Entry::PollPending, .. } => {
                 let (cond, _) = self.hot.checks.get(&block)?;
                 if Some(*cond) != *result {
@@ -229,6 +238,42 @@ impl Planner<'_, '_> {
             _ => {}
         }
         Some(())
+    }
+
+    /// Whether a check always succeeds under conditions that the entry tests; notes that.
+    fn is_certain(&mut self, block: Block, at: usize) -> bool {
+        match &self.hot.f.blocks[block.index()].insts[at] {
+            (Inst::Guard(cond, _), _) if self.holds(*cond) => self.plan.held.insert((block, at)),
+            (Inst::Checked(..), Some(v)) if self.hot.int_range(*v).is_some() || self.take_interval(*v) => {
+                self.plan.unchecked.insert(*v)
+            }
+            _ => false,
+        }
+    }
+
+    /// At checks that could not be answered before ranges of converted floats were known.
+    fn look_again(&mut self) {
+        for (block, at) in std::mem::take(&mut self.unsure) {
+            if !self.is_certain(block, at)
+                && let Some(exit) = self.hot.f.blocks[block.index()].insts[at].0.exit()
+            {
+                self.stays(exit);
+            }
+        }
+    }
+
+    /// The whole float of `-2^63 ≤ x < 2^63`, what a conversion is guarded by.
+    fn converted(&self, cond: Value) -> Option<Value> {
+        let bound = |v: Value, cmp: Cmp, limit: f64| match self.hot.inst(v) {
+            Some(Inst::FCmp(c, x, y)) if *c == cmp => match self.hot.inst(*y) {
+                Some(Inst::FConst(bits)) if *bits == limit.to_bits() => Some(*x),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(Inst::Bool(BoolOp::And, a, b)) = self.hot.inst(cond) else { return None };
+        let x = bound(*a, Cmp::Ge, -(2f64.powi(63)))?;
+        (bound(*b, Cmp::Lt, 2f64.powi(63))? == x).then_some(x)
     }
 
     fn stays(&mut self, exit: ExitId) {
@@ -349,7 +394,8 @@ impl Planner<'_, '_> {
             return Some(());
         }
         if expected && let Some((result, scales)) = self.quiet(cond) {
-            self.floats.push(FloatCheck { block, result, scales });
+            let limit = if self.hot.f.ty(result) == Ty::F32 { 127 } else { 1023 };
+            self.floats.push(FloatCheck { result, limit, asked: Asked::Branch { block, scales } });
             return Some(());
         }
         if expected && self.holds(cond) {
@@ -426,8 +472,7 @@ impl Planner<'_, '_> {
             let mut floats = Floats::new(self.hot, &known, k);
             let mut proven = vec![];
             for check in &self.floats {
-                let limit = if self.hot.f.ty(check.result) == Ty::F32 { 127 } else { 1023 };
-                proven.push(floats.bits(check.result).is_some_and(|bits| bits <= limit));
+                proven.push(floats.bits(check.result).is_some_and(|bits| bits <= check.limit));
             }
             let n = proven.iter().filter(|p| **p).count();
             if n > best.as_ref().map_or(0, |b| b.0) && self.stays_below(&mut floats) {
@@ -440,11 +485,21 @@ impl Planner<'_, '_> {
         };
         let checks = std::mem::take(&mut self.floats);
         for (check, proven) in checks.iter().zip(proven) {
-            if !proven {
-                self.keep(check.block)?;
-                self.plan.stays.insert("a result that is not finite".to_owned());
-            } else if check.scales && !self.plan.late.contains(&Cond::UnderIgnored) {
-                self.plan.late.push(Cond::UnderIgnored);
+            match check.asked {
+                Asked::Branch { block, .. } if !proven => {
+                    self.keep(block)?;
+                    self.plan.stays.insert("a result that is not finite".to_owned());
+                }
+                Asked::Branch { scales, .. } => {
+                    if scales && !self.plan.late.contains(&Cond::UnderIgnored) {
+                        self.plan.late.push(Cond::UnderIgnored);
+                    }
+                }
+                Asked::Guard { block, at } if !proven => self.unsure.push((block, at)),
+                Asked::Guard { block, at } => {
+                    self.plan.held.insert((block, at));
+                    self.hot.converted.borrow_mut().insert(check.result);
+                }
             }
         }
         if let Some(floats) = &floats {

@@ -231,6 +231,7 @@ impl Hot<'_> {
             Inst::Load(DType::U8, _) => Some((0, 255)),
             Inst::Load(DType::I32, _) => Some((i32::MIN.into(), i32::MAX.into())),
             Inst::BoolToInt(_) => Some((0, 1)),
+            Inst::FloatToInt(x) if self.converted.borrow().contains(x) => Some((-(1 << 62), 1 << 62)),
             Inst::Int(IntOp::Add, a, b) | Inst::Checked(CheckedOp::Add, a, b, _) => {
                 let (a0, a1, b0, b1) = both(*a, *b)?;
                 narrow((a0 + b0, a1 + b1))

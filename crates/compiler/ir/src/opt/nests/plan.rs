@@ -9,14 +9,13 @@ use overdrive_base::flavour::{DType, Ty};
 use overdrive_base::table::Entry;
 
 use super::affine::Sym;
-use super::hot::{Def, Hot};
-use super::ranges::{CARRIED_BITS, Floats};
+use super::elements::{Access, Asked, FloatCheck};
+use super::hot::Hot;
+use super::ranges::CARRIED_BITS;
 use crate::dominators::successors;
 use crate::entities::{Block, ExitId, Value};
-use crate::inst::{BoolOp, Cmp, Field, FloatUnary, Inst, IntOp, Terminator};
+use crate::inst::{Cmp, Inst, IntOp, Terminator};
 
-/// Powers of two that elements may be asked to stay below: the less, the more products of them are finite.
-const LIMITS: [i32; 7] = [960, 480, 300, 200, 120, 60, 30];
 /// Iterations of inner loops that one iteration of the outermost may have: it runs without a poll.
 const MAX_WORK: i64 = 1 << 22;
 /// Below this many iterations in all, the entry costs more than it saves.
@@ -93,41 +92,16 @@ pub(super) struct Plan {
     pub work: Option<Sym>,
 }
 
-/// An array element that is read or written.
-struct Access {
-    array: Value,
-    dtype: DType,
-    /// By axis.
-    keys: Vec<Value>,
-    strides: Vec<Value>,
-}
-
-/// A question about a float's magnitude.
-struct FloatCheck {
-    result: Value,
-    /// The answer is yes below this power of two.
-    limit: i32,
-    asked: Asked,
-}
-
-/// By what.
-#[derive(Clone, Copy)]
-enum Asked {
-    /// A branch on whether an operation was quiet, in NumPy's words; perhaps on a result below the normal range too.
-    Branch { block: Block, scales: bool },
-    /// A guard in front of a conversion to an integer.
-    Guard { block: Block, at: usize },
-}
-
-struct Planner<'a, 'f> {
-    hot: &'a Hot<'f>,
-    plan: Plan,
-    loads: BTreeMap<Value, Access>,
+/// A plan in the making.
+pub(super) struct Planner<'a, 'f> {
+    pub(super) hot: &'a Hot<'f>,
+    pub(super) plan: Plan,
+    pub(super) loads: BTreeMap<Value, Access>,
     /// Array (if known), stored value, type.
-    stores: Vec<(Option<Value>, Value, DType)>,
-    floats: Vec<FloatCheck>,
+    pub(super) stores: Vec<(Option<Value>, Value, DType)>,
+    pub(super) floats: Vec<FloatCheck>,
     /// Checks that depend on more than was known when they were looked at.
-    unsure: Vec<(Block, usize)>,
+    pub(super) unsure: Vec<(Block, usize)>,
 }
 
 /// The plan for a nest.
@@ -262,20 +236,6 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// The whole float of `-2^63 ≤ x < 2^63`, what a conversion is guarded by.
-    fn converted(&self, cond: Value) -> Option<Value> {
-        let bound = |v: Value, cmp: Cmp, limit: f64| match self.hot.inst(v) {
-            Some(Inst::FCmp(c, x, y)) if *c == cmp => match self.hot.inst(*y) {
-                Some(Inst::FConst(bits)) if *bits == limit.to_bits() => Some(*x),
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some(Inst::Bool(BoolOp::And, a, b)) = self.hot.inst(cond) else { return None };
-        let x = bound(*a, Cmp::Ge, -(2f64.powi(63)))?;
-        (bound(*b, Cmp::Lt, 2f64.powi(63))? == x).then_some(x)
-    }
-
     fn stays(&mut self, exit: ExitId) {
         self.plan.stays.insert(self.hot.f.exits[exit.index()].reason.clone());
     }
@@ -355,38 +315,6 @@ impl Planner<'_, '_> {
         (x == i && y == i && *n == length && self.hot.constant(*zero) == Some(0)).then_some(*i)
     }
 
-    /// The array element at an address.
-    fn access(&self, dtype: DType, ptr: Value) -> Option<Access> {
-        let (mut keys, mut strides, mut at) = (vec![], vec![], ptr);
-        while let Some(Inst::PtrAdd(base, bytes)) = self.hot.inst(at) {
-            let Some(Inst::Int(IntOp::Mul, key, stride)) = self.hot.inst(*bytes) else { return None };
-            keys.push(*key);
-            strides.push(*stride);
-            at = *base;
-        }
-        let Some(Inst::Field(Field::ArrayData, array)) = self.hot.inst(at) else { return None };
-        keys.reverse();
-        strides.reverse();
-        let is_axis = |(axis, stride): (usize, &Value)| matches!(self.hot.inst(*stride), Some(Inst::Field(Field::ArrayStride(n), a)) if usize::from(*n) == axis && a == array);
-        let is_known = !keys.is_empty()
-            && strides.iter().enumerate().all(is_axis)
-            && self.hot.def(*array) == Def::Outside
-            && strides.iter().all(|v| self.hot.is_invariant(*v));
-        is_known.then_some(Access { array: *array, dtype, keys, strides })
-    }
-
-    /// Neighbours on the last axis lie side by side; the machine code is made for that.
-    fn contiguous(&mut self, access: &Access) {
-        let Some(stride) = access.strides.last() else { return };
-        let axis = (access.strides.len() - 1) as u8;
-        let bytes = access.dtype.size();
-        let cond = Cond::Stride { array: access.array, axis, bytes };
-        if !self.plan.conds.contains(&cond) {
-            self.plan.conds.push(cond);
-        }
-        self.plan.constants.insert(*stride, bytes);
-    }
-
     /// The branch at the end of a block, when one of its ways is cold.
     fn branch(&mut self, block: Block) -> Option<()> {
         let Some((cond, expected)) = self.hot.checks.get(&block).copied() else { return Some(()) };
@@ -404,30 +332,8 @@ impl Planner<'_, '_> {
         self.keep(block)
     }
 
-    /// `|x| ≤ max`, perhaps `and not |x| < min`: what the front end tests behind float operations of NumPy's types.
-    fn quiet(&self, cond: Value) -> Option<(Value, bool)> {
-        let bound = |v: Value, cmp: Cmp, f64_bits: f64, f32_bits: f32| -> Option<Value> {
-            let Some(Inst::FCmp(c, abs, limit)) = self.hot.inst(v) else { return None };
-            let Some(Inst::FloatUnary(FloatUnary::Abs, x)) = self.hot.inst(*abs) else { return None };
-            let is_limit = match self.hot.inst(*limit) {
-                Some(Inst::FConst(bits)) => *bits == f64_bits.to_bits(),
-                Some(Inst::F32Const(bits)) => *bits == f32_bits.to_bits(),
-                _ => false,
-            };
-            (*c == cmp && is_limit).then_some(*x)
-        };
-        let finite = |v| bound(v, Cmp::Le, f64::MAX, f32::MAX);
-        if let Some(x) = finite(cond) {
-            return Some((x, false));
-        }
-        let Some(Inst::Bool(BoolOp::And, a, b)) = self.hot.inst(cond) else { return None };
-        let Some(Inst::Not(tiny)) = self.hot.inst(*b) else { return None };
-        let x = finite(*a)?;
-        (bound(*tiny, Cmp::Lt, f64::MIN_POSITIVE, f32::MIN_POSITIVE)? == x).then_some((x, true))
-    }
-
     /// Keeps both ways of a branch: the copy gets the cold blocks too. `None` if these do more than ask and come back.
-    fn keep(&mut self, block: Block) -> Option<()> {
+    pub(super) fn keep(&mut self, block: Block) -> Option<()> {
         let f = self.hot.f;
         self.plan.open.insert(block);
         let mut work: Vec<Block> = f.blocks[block.index()].terminator.as_ref().map_or(vec![], successors);
@@ -458,126 +364,6 @@ impl Planner<'_, '_> {
         }
         self.plan.cold.extend(found);
         Some(())
-    }
-
-    /// Finds a limit of elements under which as many float operations as possible are quiet.
-    fn prove_floats(&mut self) -> Option<()> {
-        if self.floats.is_empty() {
-            return Some(());
-        }
-        let known: BTreeSet<Value> =
-            self.loads.keys().copied().filter(|v| self.indices(*v).is_some()).collect();
-        let mut best: Option<(usize, Floats<'_, '_>, Vec<bool>)> = None;
-        for k in LIMITS {
-            let mut floats = Floats::new(self.hot, &known, k);
-            let mut proven = vec![];
-            for check in &self.floats {
-                proven.push(floats.bits(check.result).is_some_and(|bits| bits <= check.limit));
-            }
-            let n = proven.iter().filter(|p| **p).count();
-            if n > best.as_ref().map_or(0, |b| b.0) && self.stays_below(&mut floats) {
-                best = Some((n, floats, proven));
-            }
-        }
-        let (proven, floats) = match best {
-            Some((_, floats, proven)) => (proven, Some(floats)),
-            None => (vec![false; self.floats.len()], None),
-        };
-        let checks = std::mem::take(&mut self.floats);
-        for (check, proven) in checks.iter().zip(proven) {
-            match check.asked {
-                Asked::Branch { block, .. } if !proven => {
-                    self.keep(block)?;
-                    self.plan.stays.insert("a result that is not finite".to_owned());
-                }
-                Asked::Branch { scales, .. } => {
-                    if scales && !self.plan.late.contains(&Cond::UnderIgnored) {
-                        self.plan.late.push(Cond::UnderIgnored);
-                    }
-                }
-                Asked::Guard { block, at } if !proven => self.unsure.push((block, at)),
-                Asked::Guard { block, at } => {
-                    self.plan.held.insert((block, at));
-                    self.hot.converted.borrow_mut().insert(check.result);
-                }
-            }
-        }
-        if let Some(floats) = &floats {
-            self.test_floats(floats);
-        }
-        self.floats = checks;
-        Some(())
-    }
-
-    /// Whether stores keep elements that are loaded again below the limit: into another array, or of such a value.
-    fn stays_below(&self, floats: &mut Floats<'_, '_>) -> bool {
-        let arrays: BTreeSet<Value> =
-            floats.loads.iter().filter_map(|v| self.loads.get(v)).map(|access| access.array).collect();
-        if arrays.is_empty() {
-            return true;
-        }
-        self.stores.iter().all(|(array, value, dtype)| match array {
-            None => false,
-            Some(array) if !arrays.contains(array) => true,
-            Some(_) => {
-                let k = floats.k;
-                matches!(dtype, DType::F64 | DType::F32) && floats.bits(*value).is_some_and(|bits| bits <= k)
-            }
-        })
-    }
-
-    fn test_floats(&mut self, floats: &Floats<'_, '_>) {
-        let header = self.hot.loops[0].header;
-        for v in &floats.leaves {
-            let is_carried = self.hot.def(*v) == Def::Param(header);
-            let into = if is_carried { &mut self.plan.carried } else { &mut self.plan.conds };
-            into.push(Cond::FloatBelow(*v, floats.k));
-        }
-        for v in &floats.divisors {
-            self.plan.conds.push(Cond::FloatAbove(*v, floats.k));
-        }
-        let mut boxes: BTreeMap<Value, (DType, [(Sym, Sym); 2])> = BTreeMap::new();
-        for v in &floats.loads {
-            let (Some(access), Some(axes)) = (self.loads.get(v), self.indices(*v)) else { continue };
-            boxes
-                .entry(access.array)
-                .and_modify(|(_, known)| {
-                    for (known, new) in known.iter_mut().zip(&axes) {
-                        *known = (known.0.clone().min(new.0.clone()), known.1.clone().max(new.1.clone()));
-                    }
-                })
-                .or_insert((access.dtype, axes));
-        }
-        self.keep_apart(&boxes.keys().copied().collect());
-        for (array, (dtype, axes)) in boxes {
-            let moves = axes.iter().any(|(lo, hi)| lo.mentions_end() || hi.mentions_end());
-            let into = if moves { &mut self.plan.strip } else { &mut self.plan.late };
-            into.push(Cond::Within { array, dtype, k: floats.k, axes });
-        }
-    }
-
-    /// What is stored into other arrays shall leave these as they are.
-    fn keep_apart(&mut self, arrays: &BTreeSet<Value>) {
-        for stored in self.stores.iter().filter_map(|(array, _, _)| *array) {
-            for array in arrays.iter().filter(|array| **array != stored) {
-                let cond = Cond::Apart(stored, *array);
-                if !self.plan.late.contains(&cond) {
-                    self.plan.late.push(cond);
-                }
-            }
-        }
-    }
-
-    /// Bounds of a load's indices on its first two axes.
-    fn indices(&self, load: Value) -> Option<[(Sym, Sym); 2]> {
-        let access = self.loads.get(&load)?;
-        let mut axes = [(Sym::Const(0), Sym::Const(0)), (Sym::Const(0), Sym::Const(0))];
-        for (axis, key) in axes.iter_mut().zip(&access.keys) {
-            let key = self.plan.same.get(key).copied().unwrap_or(*key);
-            let interval = self.hot.interval(key)?;
-            *axis = (interval.lo, interval.hi);
-        }
-        Some(axes)
     }
 
     /// Everything that bounds are computed from must be small, or computing them could overflow.

@@ -6,7 +6,7 @@
 //!
 //! Taken where what precedes the inner loop and the inner loop itself only compute, from nothing that the outer loop
 //! carries but its counter, and where what the rest stores is known to be apart from what they load ([`nests`] tests
-//! that at its entry). Only loops that nests made are of this kind: all others poll. Their counters have fewer than 32
+//! that at its entry). Only loops that nests made are of this kind: all others poll. Their counters have fewer than 63
 //! bits.
 //!
 //! [`nests`]: super::nests

@@ -45,7 +45,20 @@ impl<'a, 'f> Floats<'a, 'f> {
         self.bits_within(v, 40)
     }
 
+    /// A binary32 that may come near its largest is not bounded: it may have become an infinity.
     fn bits_within(&mut self, v: Value, depth: u32) -> Option<i32> {
+        let is_narrow = self.hot.f.ty(v) == Ty::F32;
+        let is_loaded = matches!(self.hot.inst(v), Some(Inst::Load(DType::F32, _)));
+        let bits = self.any_bits(v, depth)?;
+        match is_narrow {
+            // Elements were looked at: they are finite.
+            true if is_loaded => Some(bits.min(128)),
+            true => (bits <= 127).then_some(bits),
+            false => Some(bits),
+        }
+    }
+
+    fn any_bits(&mut self, v: Value, depth: u32) -> Option<i32> {
         let depth = depth.checked_sub(1)?;
         let hot = self.hot;
         match hot.inst(v) {

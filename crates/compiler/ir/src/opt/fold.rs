@@ -6,7 +6,7 @@
 use crate::dominators::Dominators;
 use crate::entities::Value;
 use crate::function::Function;
-use crate::inst::{BoolOp, Inst, Terminator};
+use crate::inst::{BoolOp, FloatUnary, Inst, Terminator};
 use crate::interpret::arith;
 use crate::opt::rewrite::{replace_uses, resolve};
 use crate::opt::unreachable;
@@ -33,7 +33,14 @@ pub fn run(f: &mut Function) {
                 Some(Folded::Same(other)) => same[v.index()] = Some(resolve(&same, other)),
                 None => {}
             }
-            if matches!(inst, Inst::IConst(_) | Inst::BConst(_) | Inst::OConst(_) | Inst::Null) {
+            if matches!(
+                inst,
+                Inst::IConst(_)
+                    | Inst::BConst(_)
+                    | Inst::OConst(_)
+                    | Inst::Null
+                    | Inst::FloatUnary(FloatUnary::Trunc, _)
+            ) {
                 known[v.index()] = Some(inst.clone());
             }
         }
@@ -59,6 +66,12 @@ fn fold<'a>(
     get: &dyn Fn(Value) -> Option<&'a Inst>,
     resolve: &dyn Fn(Value) -> Value,
 ) -> Option<Folded> {
+    // Converting to an integer cuts off the same.
+    if let Inst::FloatToInt(a) = inst
+        && let Some(Inst::FloatUnary(FloatUnary::Trunc, x)) = get(*a)
+    {
+        return Some(Folded::To(Inst::FloatToInt(*x)));
+    }
     let int = |v: &Value| match get(*v) {
         Some(Inst::IConst(n)) => Some(*n),
         _ => None,

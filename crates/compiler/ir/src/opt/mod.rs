@@ -8,9 +8,12 @@ mod copies;
 pub mod unreachable;
 pub mod params;
 pub mod fold;
+pub mod straight;
+pub mod alike;
 pub mod guards;
 pub mod nests;
 pub mod jam;
+pub mod limits;
 pub mod dead;
 pub mod references;
 pub mod compact;
@@ -31,9 +34,11 @@ pub const PASSES: &[Pass] = &[
     ("nests", nests::run),
     ("params of copies", params::run),
     ("fold in copies", fold::run),
+    ("alike in copies", alike::run),
     ("params of one way", params::run),
     ("dead in copies", dead::run),
     ("jam", jam::run),
+    ("limits", limits::run),
     ("dead", dead::run),
     ("references", references::run),
     ("compact", compact::run),

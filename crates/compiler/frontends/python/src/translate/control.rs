@@ -13,7 +13,9 @@ use crate::cfg::Cfg;
 use crate::facts::Refusal;
 use crate::op::LocalIdx;
 use crate::translate::emit::{Edge, Header, State, Tx};
-use crate::translate::shape::{At, Hold, Shape, from_params, join, param_types, shape_of};
+use crate::translate::shape::{
+    At, Hold, Shape, alternative_types, from_params, join, param_types, shape_of, share_value,
+};
 use crate::translate::value::{Num, Own, Val};
 use crate::translate::{Step, Stop};
 
@@ -277,20 +279,37 @@ impl Tx<'_> {
             }
             (Val::Either { tag, a, b }, Shape::Either(sa, sb)) if fits(&a, sa) && fits(&b, sb) => {
                 out.args.push(tag);
-                self.coerce(*a, sa, out)?;
-                self.coerce(*b, sb, out)?;
+                let (mut a, mut b) = (*a, *b);
+                if let (Val::Num(x), Val::Num(y)) = (&mut a, &mut b)
+                    && share_value(sa, sb)
+                    && x.v != y.v
+                {
+                    x.v = self.emit(Inst::Select(tag, x.v, y.v));
+                }
+                self.coerce(a, sa, out)?;
+                self.coerce_beside(b, sa, sb, out)?;
             }
             (val, Shape::Either(sa, sb)) => {
                 if fits(&val, sa) {
                     let tag = self.bconst(true);
                     out.args.push(tag);
                     self.coerce(val, sa, out)?;
-                    self.absent(sb, &mut out.args);
+                    let mut types = Vec::new();
+                    alternative_types(sa, sb, &mut types);
+                    self.absent(&types, &mut out.args);
                 } else if fits(&val, sb) {
                     let tag = self.bconst(false);
                     out.args.push(tag);
-                    self.absent(sa, &mut out.args);
-                    self.coerce(val, sb, out)?;
+                    let mut types = Vec::new();
+                    param_types(sa, &mut types);
+                    if let Val::Num(n) = &val
+                        && share_value(sa, sb)
+                    {
+                        out.args.push(n.v);
+                        types.remove(0);
+                    }
+                    self.absent(&types, &mut out.args);
+                    self.coerce_beside(val, sa, sb, out)?;
                 } else {
                     return Err(self.refused("paths disagree about a value"));
                 }
@@ -309,8 +328,21 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Emits what carries the alternative `sb` beside `sa`.
+    fn coerce_beside(&mut self, val: Val, sa: &Shape, sb: &Shape, out: &mut Carried) -> Step {
+        match (val, sb) {
+            (Val::Num(n), Shape::Num { boxed, .. }) if share_value(sa, sb) => self.coerce_box(n, *boxed, out),
+            (val, sb) => self.coerce(val, sb, out)?,
+        }
+        Ok(())
+    }
+
     fn coerce_num(&mut self, n: Num, boxed: Option<Hold>, out: &mut Carried) {
         out.args.push(n.v);
+        self.coerce_box(n, boxed, out);
+    }
+
+    fn coerce_box(&mut self, n: Num, boxed: Option<Hold>, out: &mut Carried) {
         let Some(hold) = boxed else {
             out.drops.push(Val::Num(n));
             return;
@@ -328,9 +360,7 @@ impl Tx<'_> {
     }
 
     /// Placeholders for the alternative that is not there.
-    fn absent(&mut self, shape: &Shape, out: &mut Vec<Value>) {
-        let mut types = Vec::new();
-        param_types(shape, &mut types);
+    fn absent(&mut self, types: &[Ty], out: &mut Vec<Value>) {
         for ty in types {
             let v = match ty {
                 Ty::I1 => self.bconst(false),

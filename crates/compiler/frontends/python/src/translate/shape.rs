@@ -214,6 +214,12 @@ fn has_unset(s: &Shape) -> bool {
     }
 }
 
+/// Whether one machine value carries both alternatives (`float` and `np.float64`): code that does the same with either
+/// then reads the same value, and it does not matter to it which of the two is there.
+pub(crate) fn share_value(a: &Shape, b: &Shape) -> bool {
+    matches!((a, b), (Shape::Num { flavour: f, .. }, Shape::Num { flavour: g, .. }) if f.ty() == g.ty())
+}
+
 /// Machine types of the block parameters that carry a shape.
 pub(crate) fn param_types(shape: &Shape, out: &mut Vec<Ty>) {
     match shape {
@@ -226,7 +232,7 @@ pub(crate) fn param_types(shape: &Shape, out: &mut Vec<Ty>) {
         Shape::Either(a, b) => {
             out.push(Ty::I1);
             param_types(a, out);
-            param_types(b, out);
+            alternative_types(a, b, out);
         }
         Shape::Tuple(parts) | Shape::Zip(parts) => parts.iter().for_each(|p| param_types(p, out)),
         Shape::RangeIter { .. } => out.extend([Ty::I64; 3]),
@@ -235,6 +241,14 @@ pub(crate) fn param_types(shape: &Shape, out: &mut Vec<Ty>) {
             out.push(Ty::I64);
             param_types(iter, out);
         }
+    }
+}
+
+/// Those of an alternative `b` beside `a`.
+pub(crate) fn alternative_types(a: &Shape, b: &Shape, out: &mut Vec<Ty>) {
+    match b {
+        Shape::Num { boxed, .. } if share_value(a, b) => out.extend(boxed.map(|_| Ty::Obj)),
+        b => param_types(b, out),
     }
 }
 
@@ -254,17 +268,19 @@ pub(crate) fn from_params(shape: &Shape, params: &mut dyn Iterator<Item = Value>
         Shape::None => Val::None,
         Shape::Num { flavour, boxed } => {
             let v = params.next()?;
-            let boxed = match boxed {
-                Some(h) => Some(Boxed { v: params.next()?, own: h.own(), maybe_null: true }),
-                None => None,
-            };
-            Val::Num(Num { flavour: *flavour, v, boxed })
+            number(*flavour, v, *boxed, params)?
         }
         Shape::Obj(s) => Val::Obj(obj(s, params.next()?)),
         Shape::Either(a, b) => {
             let tag = params.next()?;
-            let a = Box::new(from_params(a, params)?);
-            Val::Either { tag, a, b: Box::new(from_params(b, params)?) }
+            let first = from_params(a, params)?;
+            let second = match (&first, &**b) {
+                (Val::Num(n), Shape::Num { flavour, boxed }) if share_value(a, b) => {
+                    number(*flavour, n.v, *boxed, params)?
+                }
+                _ => from_params(b, params)?,
+            };
+            Val::Either { tag, a: Box::new(first), b: Box::new(second) }
         }
         Shape::Tuple(parts) => {
             Val::Tuple(parts.iter().map(|p| from_params(p, params)).collect::<Option<_>>()?)
@@ -285,4 +301,18 @@ pub(crate) fn from_params(shape: &Shape, params: &mut dyn Iterator<Item = Value>
             Val::Enumerate { count, iter: Box::new(from_params(iter, params)?) }
         }
     })
+}
+
+/// A number whose box, if the shape has one, is the next parameter.
+fn number(
+    flavour: Flavour,
+    v: Value,
+    boxed: Option<Hold>,
+    params: &mut dyn Iterator<Item = Value>,
+) -> Option<Val> {
+    let boxed = match boxed {
+        Some(h) => Some(Boxed { v: params.next()?, own: h.own(), maybe_null: true }),
+        None => None,
+    };
+    Some(Val::Num(Num { flavour, v, boxed }))
 }

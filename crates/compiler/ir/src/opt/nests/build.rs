@@ -21,6 +21,7 @@ use crate::opt::rewrite::each_operand;
 const STRIP: i64 = 1 << 15;
 
 /// The plan, and of the usual path what building needs while it changes the function.
+#[derive(Clone)]
 pub(super) struct Recipe {
     plan: Plan,
     loops: Vec<Counted>,
@@ -43,6 +44,16 @@ impl Recipe {
 }
 
 impl Recipe {
+    /// Whether first iterations get copies of their own.
+    pub(super) fn peels(&self) -> bool {
+        !self.plan.flags.is_empty()
+    }
+
+    pub(super) fn without_peeling(mut self) -> Recipe {
+        self.plan.flags.clear();
+        self
+    }
+
     /// What a person who looks at the loop's line wants to know.
     pub(super) fn remark(&self) -> String {
         let mut text = "indices and results are tested once, before the loop".to_owned();

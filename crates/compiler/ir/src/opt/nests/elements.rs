@@ -150,7 +150,12 @@ impl Planner<'_, '_> {
                 Asked::Guard { block, at } if !proven => self.unsure.push((block, at)),
                 Asked::Guard { block, at } => {
                     self.plan.held.insert((block, at));
-                    self.hot.converted.borrow_mut().insert(check.result);
+                    let mut converted = self.hot.converted.borrow_mut();
+                    converted.insert(check.result);
+                    // What is cut off makes it no larger.
+                    if let Some(Inst::FloatUnary(FloatUnary::Trunc, x)) = self.hot.inst(check.result) {
+                        converted.insert(*x);
+                    }
                 }
             }
         }

@@ -60,7 +60,7 @@ pub(super) enum Cond {
 }
 
 /// What to build.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     /// Cheap ones, in order: each may take those before it for granted.
     pub conds: Vec<Cond>,

@@ -484,7 +484,7 @@ def test_explain_says_what_became_of_the_loop():
             s += a[at[i]]
         return s
 
-    stays = "tests that stay in it: a result that is not finite, index out of range"
+    stays = "tests that stay in it: index out of range"
     assert remarks(pick, np.ones(4), np.arange(4)) == {2: [f"{once}; {stays}"]}
     assert remarks(lambda n: n + 1, 3) == {}
 
@@ -654,3 +654,104 @@ def differences(seed):
         errors = {"all": "raise"} if round_ == 9 else {}
         got, want = outcome(compiled, args[1], **errors), outcome(fn, args[0], **errors)
         assert got == want, source
+
+
+def tally(idx, counts):
+    for i in range(idx.shape[0]):
+        counts[idx[i]] += 1
+    return counts
+
+
+def weighed(idx, weights, counts):
+    for i in range(idx.shape[0]):
+        counts[idx[i]] += int(weights[i]) - 3
+        counts[0] -= 2
+
+
+def bins(values, lo, scale, counts):
+    for v in values:
+        counts[int((v - lo) * scale)] += 1
+    return counts
+
+
+def indices(n=300, m=16):
+    return np.random.default_rng(5).integers(-m, m, n)
+
+
+EDGES = [
+    2**63 - 1,
+    2**63 - 2,
+    2**63 - 40,
+    2**62,
+    2**60,
+    2**60 - 1,
+    -(2**63),
+    -(2**63) + 5,
+    -(2**60),
+    -(2**60) - 1,
+]
+
+
+def test_counts_near_their_largest():
+    same(tally, lambda: [indices(), np.zeros(16, np.int64)], *[put(3, v, 1) for v in EDGES])
+    make = lambda: [indices(), np.arange(300, dtype=np.uint8), np.zeros(16, np.int64)]
+    same(weighed, make, *[put(3, v, 2) for v in EDGES], *[put(0, v, 2) for v in EDGES])
+    same(tally, lambda: [indices(), np.zeros(16, np.int64)], *[put(3, v, 1) for v in EDGES], over="raise")
+
+
+def test_counts_at_places_outside():
+    bad = [put(n, v) for n in (0, 150, 299) for v in (16, -17, 2**62, -(2**63))]
+    same(tally, lambda: [indices(), np.zeros(16, np.int64)], *bad)
+
+
+def test_counts_that_are_the_indices():
+    one = lambda args: [args[0], args[0]]
+    shifted = lambda args: [args[0][:-1], args[0][1:]]
+    same(tally, lambda: [indices(300, 100) % 300, np.zeros(300, np.int64)], one, shifted)
+
+
+def test_bins_of_floats():
+    make = lambda: [np.random.default_rng(2).random(500), 0.0, 16.0, np.zeros(16, np.int64)]
+    same(bins, make, *[put(250, v) for v in (*SPECIALS, 1.0, -0.99, -1.0, -1.1)], put(3, 2**63 - 5, 3))
+
+
+def test_gathers():
+    def gather(x, idx, out):
+        for i in range(idx.shape[0]):
+            out[i] = x[idx[i]] * 2.0
+        return out
+
+    make = lambda: [np.random.default_rng(2).random(64), indices(256, 64), np.zeros(256)]
+    own = lambda args: [args[0], args[1], args[0]]
+    outside = [put(n, v, 1) for n in (0, 255) for v in (64, -65)]
+    same(gather, make, *[put(n, v) for n in (0, 63) for v in SPECIALS], own, *outside)
+
+
+def test_integer_dot_products_and_sums():
+    def dot(a, b, c):
+        s = 0
+        for i in range(a.shape[0]):
+            s += a[i] * b[i]
+            c[i] = a[i] + b[i]
+        return s
+
+    make = lambda: [indices(200, 1 << 15), indices(200, 1 << 16), np.zeros(200, np.int64)]
+    same(dot, make, *[put(n, v, which) for n in (0, 199) for v in EDGES for which in (0, 1)])
+
+
+def test_scattered_values_that_grow():
+    """What is stored comes from an element of the same array, so elements may double in each iteration."""
+
+    def double(a, n):
+        for i in range(n):
+            for j in range(a.shape[0]):
+                a[j] = a[j] + a[j]
+        return a
+
+    def chain(a, n):
+        for i in range(n):
+            a[i + 1] = a[i] + 2**35
+        return a
+
+    same(double, lambda: [np.arange(70), 3], lambda args: [args[0], 61], lambda args: [args[0] + 1, 64])
+    same(chain, lambda: [np.zeros(400, np.int64), 399], *[put(0, v) for v in EDGES])

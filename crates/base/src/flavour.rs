@@ -110,6 +110,11 @@ impl DType {
     /// Every element type, in declaration order.
     pub const ALL: [DType; 6] = [DType::F64, DType::F32, DType::I64, DType::I32, DType::U8, DType::Bool];
 
+    /// What the object table calls it.
+    pub const fn number(self) -> i64 {
+        self as i64
+    }
+
     /// Size of one element in bytes.
     pub const fn size(self) -> i64 {
         match self {

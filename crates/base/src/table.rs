@@ -259,8 +259,8 @@ entries! {
 
     /// whether two arrays share no memory (false when it cannot be told at once)
     ArraysApart = "arrays_apart", [Obj, Obj] => B, Never, Pure;
-    /// whether elements of a float array are below 2^k in magnitude: array, element size, k, first and last index on the
-    /// first axis and on the second, and the number of steps that looking may be worth
+    /// whether elements of an array of floats or 64-bit integers are below 2^k in magnitude: array, number of its element
+    /// type, k, first and last index on the first axis and on the second, and the number of steps that looking may be worth
     ArrayWithin = "array_within", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
     /// whether NumPy's error state ignores underflow at present
     NpUnderIgnored = "np_under_ignored", [] => B, Never, Local;

@@ -8,6 +8,8 @@ use std::slice;
 
 use pyo3::ffi::PyObject;
 
+use overdrive_base::flavour::DType;
+
 use super::layout::array;
 
 /// Looking at an element costs a fraction of computing with it.
@@ -61,7 +63,7 @@ pub(super) unsafe extern "C" fn apart(a: *mut PyObject, b: *mut PyObject) -> u8 
 /// elements than `steps`.
 pub(super) unsafe extern "C" fn within(
     object: *mut PyObject,
-    bytes: i64,
+    element: i64,
     k: i64,
     lo0: i64,
     hi0: i64,
@@ -89,46 +91,71 @@ pub(super) unsafe extern "C" fn within(
     if n > steps.saturating_mul(LOOKS_PER_STEP).saturating_add(64) {
         return 0;
     }
+    let strides = join_rows(header.dims, header.strides, &mut ranges);
     let (wide, narrow) = (2f64.powi(k as i32), 2f64.powi(k as i32) as f32);
     // SAFETY: the indices are inside, the elements of that type.
     let test =
-        |row: &dyn Fn(*const u8, i64, usize) -> bool| unsafe { small(&header, &ranges, 0, header.data, row) };
-    let ok = match bytes {
-        8 => test(&|at, stride, n| row_f64(at, stride, n, wide)),
-        4 => test(&|at, stride, n| row_f32(at, stride, n, narrow)),
-        _ => false,
+        |row: &dyn Fn(*const u8, i64, usize) -> bool| unsafe { small(&strides, &ranges, header.data, row) };
+    let ok = if element == DType::F64.number() {
+        test(&|at, stride, n| row_f64(at, stride, n, wide))
+    } else if element == DType::F32.number() {
+        test(&|at, stride, n| row_f32(at, stride, n, narrow))
+    } else if element == DType::I64.number() {
+        test(&|at, stride, n| row_i64(at, stride, n, 1 << k.clamp(0, 62)))
+    } else {
+        false
     };
     u8::from(ok)
 }
 
+/// Makes one axis of the last two as long as whole rows follow each other in memory; gives the strides.
+fn join_rows(dims: &[i64], strides: &[i64], ranges: &mut Vec<(i64, i64)>) -> Vec<i64> {
+    let (mut dims, mut strides) = (dims.to_vec(), strides.to_vec());
+    while let ([.., rows, dim], [.., outer, inner], [.., (lo, hi), row]) =
+        (&dims[..], &strides[..], &ranges[..])
+        && *row == (0, dim - 1)
+        && *outer == dim.wrapping_mul(*inner)
+    {
+        let (all, range, inner) = (rows * dim, (lo * dim, hi * dim + dim - 1), *inner);
+        for one in [&mut dims, &mut strides] {
+            one.truncate(one.len() - 2);
+        }
+        ranges.truncate(ranges.len() - 2);
+        dims.push(all);
+        strides.push(inner);
+        ranges.push(range);
+    }
+    strides
+}
+
 /// Tests rows along the last axis.
 unsafe fn small(
-    header: &Header<'_>,
+    strides: &[i64],
     ranges: &[(i64, i64)],
-    axis: usize,
     at: *const u8,
     row: &dyn Fn(*const u8, i64, usize) -> bool,
 ) -> bool {
-    let Some((lo, hi)) = ranges.get(axis).copied() else { return row(at, 0, 1) };
-    let stride = header.strides[axis];
+    let ([(lo, hi), inner @ ..], [stride, inner_strides @ ..]) = (ranges, strides) else {
+        return row(at, 0, 1);
+    };
     let from = at.wrapping_offset((lo * stride) as isize);
-    if axis + 1 == ranges.len() {
-        return row(from, stride, (hi - lo + 1) as usize);
+    if inner.is_empty() {
+        return row(from, *stride, (hi - lo + 1) as usize);
     }
     (0..=hi - lo).all(|i| {
         // SAFETY: as the caller's.
-        unsafe { small(header, ranges, axis + 1, from.wrapping_offset((i * stride) as isize), row) }
+        unsafe { small(inner_strides, inner, from.wrapping_offset((i * stride) as isize), row) }
     })
 }
 
 macro_rules! row_test {
-    ($name:ident, $plain:ident, $wide:ident, $ty:ty, $bits:ty) => {
+    ($name:ident, $plain:ident, $wide:ident, $ty:ty, $all:ty, $below:expr) => {
         /// Whether `n` elements, `stride` bytes apart, are below the limit.
         fn $name(at: *const u8, stride: i64, n: usize, limit: $ty) -> bool {
             if stride != size_of::<$ty>() as i64 {
                 // SAFETY: elements of the array, aligned.
                 return (0..n as i64).all(|i| unsafe {
-                    (*at.wrapping_offset((i * stride) as isize).cast::<$ty>()).abs() < limit
+                    $below(*at.wrapping_offset((i * stride) as isize).cast::<$ty>(), limit) < 0
                 });
             }
             // SAFETY: as above; side by side.
@@ -141,13 +168,10 @@ macro_rules! row_test {
             $plain(row, limit)
         }
 
-        /// Magnitudes are ordered as their bits are, infinities and NaNs last: all differences from the limit's are
-        /// negative when all are below it. No comparison, so any vectors do.
+        /// What is negative for every element is so for all of them. No comparison, so any vectors do.
         #[inline(always)]
         fn $plain(row: &[$ty], limit: $ty) -> bool {
-            let limit = limit.to_bits() as $bits;
-            let below = |x: &$ty| (x.abs().to_bits() as $bits).wrapping_sub(limit);
-            row.iter().fold(-1, |all: $bits, x| all & below(x)) < 0
+            row.iter().fold(-1, |all: $all, x| all & $below(*x, limit)) < 0
         }
 
         /// The same for wider vectors.
@@ -159,12 +183,40 @@ macro_rules! row_test {
     };
 }
 
-row_test!(row_f64, plain_f64, wide_f64, f64, i64);
-row_test!(row_f32, plain_f32, wide_f32, f32, i32);
+// Negative if the first is below the second in magnitude. Magnitudes of floats are ordered as their bits are, infinities
+// and NaNs last.
+row_test!(row_f64, plain_f64, wide_f64, f64, i64, |x: f64, limit: f64| {
+    (x.abs().to_bits() as i64).wrapping_sub(limit.to_bits() as i64)
+});
+row_test!(row_f32, plain_f32, wide_f32, f32, i32, |x: f32, limit: f32| {
+    (x.abs().to_bits() as i32).wrapping_sub(limit.to_bits() as i32)
+});
+// The complement of a negative one is below the limit if that itself is not below it: -2^k counts as small.
+row_test!(row_i64, plain_i64, wide_i64, i64, i64, |x: i64, limit: i64| (x ^ (x >> 63)).wrapping_sub(limit));
 
 #[cfg(test)]
 mod tests {
-    use super::{row_f32, row_f64};
+    use super::{join_rows, row_f32, row_f64, row_i64};
+
+    #[test]
+    fn rows_that_follow_each_other_are_one() {
+        let joined = |dims: &[i64], strides: &[i64], ranges: &[(i64, i64)]| {
+            let mut ranges = ranges.to_vec();
+            (join_rows(dims, strides, &mut ranges), ranges)
+        };
+        assert_eq!(joined(&[5, 7], &[56, 8], &[(1, 3), (0, 6)]), (vec![8], vec![(7, 27)]));
+        assert_eq!(joined(&[2, 5, 7], &[280, 56, 8], &[(1, 1), (0, 4), (0, 6)]), (vec![8], vec![(35, 69)]));
+        assert_eq!(joined(&[2, 5, 7], &[280, 56, 8], &[(0, 1), (2, 3), (0, 6)]).1, [(0, 1), (14, 27)]);
+        for (strides, ranges) in [
+            ([56, 8], [(1, 3), (1, 6)]),
+            ([64, 8], [(1, 3), (0, 6)]),
+            ([8, 40], [(0, 4), (0, 6)]),
+            ([-56, 8], [(0, 4), (0, 6)]),
+        ] {
+            assert_eq!(joined(&[5, 7], &strides, &ranges), (strides.to_vec(), ranges.to_vec()));
+        }
+        assert_eq!(joined(&[9], &[8], &[(0, 8)]), (vec![8], vec![(0, 8)]));
+    }
 
     #[test]
     fn rows_of_all_lengths_and_strides() {
@@ -178,6 +230,28 @@ mod tests {
                 assert!(!row_f64(row.as_ptr().cast(), 8, n, 2.0));
                 let narrow: Vec<f32> = row.iter().map(|x| *x as f32).collect();
                 assert!(!row_f32(narrow.as_ptr().cast(), 4, n, 2.0));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_integers() {
+        for n in 1..70usize {
+            let mut row = vec![-3i64; n];
+            let limit = 1 << 60;
+            assert!(row_i64(row.as_ptr().cast(), 8, n, limit) && row_i64(row.as_ptr().cast(), -8, 1, 4));
+            assert!(!row_i64(row.as_ptr().cast(), 8, n, 2) && !row_i64(row.as_ptr().cast(), 0, n, 2));
+            for (x, small) in [
+                (limit, false),
+                (limit - 1, true),
+                (-limit, true),
+                (-limit - 1, false),
+                (i64::MIN, false),
+                (i64::MAX, false),
+                (0, true),
+            ] {
+                row[n - 1] = x;
+                assert_eq!(row_i64(row.as_ptr().cast(), 8, n, limit), small, "{x}");
             }
         }
     }

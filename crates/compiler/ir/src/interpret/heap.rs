@@ -99,6 +99,10 @@ impl Array {
         }
         offsets.iter().all(|at| {
             let bytes = |n: usize| self.data.get(*at as usize..*at as usize + n);
+            if self.dtype == DType::I64 {
+                let x = bytes(8).and_then(|b| b.try_into().ok()).map(i64::from_ne_bytes);
+                return x.is_some_and(|x| (-(1i128 << k)..1 << k).contains(&x.into()));
+            }
             let x = match self.dtype {
                 DType::F32 => {
                     bytes(4).and_then(|b| b.try_into().ok()).map(|b| f64::from(f32::from_ne_bytes(b)))

@@ -290,7 +290,7 @@ impl Builder<'_> {
             Cond::UnderIgnored => self.push(table(Entry::NpUnderIgnored, vec![])),
             Cond::Apart(a, b) => self.push(table(Entry::ArraysApart, vec![*a, *b])),
             Cond::Within { array, dtype, k, axes } => {
-                let bytes = self.int(dtype.size());
+                let element = self.int(dtype.number());
                 let k = self.int((*k).into());
                 let [(lo0, hi0), (lo1, hi1)] = axes;
                 let (lo0, hi0, lo1, hi1) = (self.sym(lo0), self.sym(hi0), self.sym(lo1), self.sym(hi1));
@@ -300,7 +300,7 @@ impl Builder<'_> {
                 let trips = self.push(Inst::Int(IntOp::Sub, self.end, counter));
                 let work = self.sym(&work);
                 let most = self.push(Inst::Int(IntOp::Mul, trips, work));
-                self.push(table(Entry::ArrayWithin, vec![*array, bytes, k, lo0, hi0, lo1, hi1, most]))
+                self.push(table(Entry::ArrayWithin, vec![*array, element, k, lo0, hi0, lo1, hi1, most]))
             }
         }
     }

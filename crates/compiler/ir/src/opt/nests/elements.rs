@@ -20,7 +20,7 @@ const LIMITS: [i32; 7] = [960, 480, 300, 200, 120, 60, 30];
 /// An array element that is read or written.
 pub(super) struct Access {
     pub(super) array: Value,
-    dtype: DType,
+    pub(super) dtype: DType,
     /// By axis.
     keys: Vec<Value>,
     strides: Vec<Value>,
@@ -193,20 +193,16 @@ impl Planner<'_, '_> {
         for v in &floats.divisors {
             self.plan.conds.push(Cond::FloatAbove(*v, floats.k));
         }
-        let mut boxes: BTreeMap<Value, (DType, [(Sym, Sym); 2])> = BTreeMap::new();
+        let mut boxes: BTreeMap<Value, [(Sym, Sym); 2]> = BTreeMap::new();
+        let mut dtypes = BTreeMap::new();
         for v in &floats.loads {
             let (Some(access), Some(axes)) = (self.loads.get(v), self.indices(*v)) else { continue };
-            boxes
-                .entry(access.array)
-                .and_modify(|(_, known)| {
-                    for (known, new) in known.iter_mut().zip(&axes) {
-                        *known = (known.0.clone().min(new.0.clone()), known.1.clone().max(new.1.clone()));
-                    }
-                })
-                .or_insert((access.dtype, axes));
+            dtypes.insert(access.array, access.dtype);
+            self.widen(&mut boxes, access.array, axes);
         }
         self.keep_apart(&boxes.keys().copied().collect());
-        for (array, (dtype, axes)) in boxes {
+        for (array, axes) in boxes {
+            let Some(dtype) = dtypes.get(&array).copied() else { continue };
             let moves = axes.iter().any(|(lo, hi)| lo.mentions_end() || hi.mentions_end());
             let into = if moves { &mut self.plan.strip } else { &mut self.plan.late };
             into.push(Cond::Within { array, dtype, k: floats.k, axes });
@@ -225,15 +221,43 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Bounds of a load's indices on its first two axes.
+    /// Bounds of a load's indices on its first two axes: those of the array where nothing else is known.
     pub(super) fn indices(&self, load: Value) -> Option<[(Sym, Sym); 2]> {
         let access = self.loads.get(&load)?;
         let mut axes = [(Sym::Const(0), Sym::Const(0)), (Sym::Const(0), Sym::Const(0))];
-        for (axis, key) in axes.iter_mut().zip(&access.keys) {
-            let key = self.plan.same.get(key).copied().unwrap_or(*key);
-            let interval = self.hot.interval(key)?;
-            *axis = (interval.lo, interval.hi);
+        for (at, (axis, key)) in axes.iter_mut().zip(&access.keys).enumerate() {
+            let known = self.plan.same.get(key).copied();
+            // Only of an index that was unwrapped is the interval that of a place in the array.
+            *axis = match self.hot.interval(known.unwrap_or(*key)) {
+                Some(interval) => (interval.lo, interval.hi),
+                None => (Sym::Const(0), Sym::Leaf(self.length(access.array, at)?).sub(Sym::Const(1))),
+            };
         }
         Some(axes)
+    }
+
+    /// Length of an axis of an array, as far as the nest asks for it.
+    fn length(&self, array: Value, axis: usize) -> Option<Value> {
+        let insts = self.hot.order.iter().flat_map(|b| &self.hot.f.blocks[b.index()].insts);
+        let is_length = |inst: &Inst| matches!(inst, Inst::Field(Field::ArrayDim(n), a) if usize::from(*n) == axis && *a == array);
+        insts
+            .filter(|(inst, _)| is_length(inst))
+            .find_map(|(_, result)| result.filter(|v| self.hot.is_invariant(*v)))
+    }
+
+    /// Makes the box of an array large enough for these too.
+    pub(super) fn widen(
+        &self,
+        boxes: &mut BTreeMap<Value, [(Sym, Sym); 2]>,
+        array: Value,
+        axes: [(Sym, Sym); 2],
+    ) {
+        let Some(known) = boxes.get_mut(&array) else {
+            boxes.insert(array, axes);
+            return;
+        };
+        for (known, new) in known.iter_mut().zip(axes) {
+            *known = (known.0.clone().min(new.0), known.1.clone().max(new.1));
+        }
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Hot<'a> {
     pub sums: RefCell<BTreeSet<Value>>,
     /// What depends on a parameter, once somebody asked.
     pub families: RefCell<BTreeMap<Value, Rc<BTreeSet<Value>>>>,
+    /// Integers loaded from arrays whose elements the entry looks at, with both ends.
+    pub counts: RefCell<BTreeMap<Value, (i64, i64)>>,
     /// Floats that are known to be below 2^62 in magnitude.
     pub converted: RefCell<BTreeSet<Value>>,
 }
@@ -97,6 +99,7 @@ impl<'a> Hot<'a> {
             ranks: vec![usize::MAX; f.blocks.len()],
             sums: RefCell::default(),
             families: RefCell::default(),
+            counts: RefCell::default(),
             converted: RefCell::default(),
         };
         for (inst, result) in f.blocks.iter().flat_map(|b| &b.insts) {

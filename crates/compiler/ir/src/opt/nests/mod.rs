@@ -18,6 +18,7 @@
 
 mod affine;
 mod build;
+mod counts;
 mod elements;
 mod hot;
 mod peel;

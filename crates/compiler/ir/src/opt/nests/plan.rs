@@ -50,7 +50,7 @@ pub(super) enum Cond {
     UnderIgnored,
     /// Two arrays share no memory.
     Apart(Value, Value),
-    /// All elements between the indices, on the first two axes, are below 2^k in magnitude.
+    /// All elements between the indices, on the first two axes, are below 2^k in magnitude (an integer may be -2^k).
     Within {
         array: Value,
         dtype: DType,
@@ -123,6 +123,7 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
         p.branch(*block)?;
     }
     p.prove_floats()?;
+    p.bound_integers();
     p.look_again();
     if hot.loops.len() > 1 {
         // Outer iterations may then run side by side.
@@ -292,6 +293,12 @@ impl Planner<'_, '_> {
         }
         let key = self.unwrapped(a, b).unwrap_or(a);
         let Some(interval) = hot.interval(key) else { return false };
+        // What is known of the index is no place in any array: the test in the loop is better than one that always fails.
+        if matches!(interval.lo, Sym::Const(n) if n < 0)
+            || matches!(interval.hi, Sym::Const(n) if n >= 1 << super::affine::LEAF_BITS)
+        {
+            return false;
+        }
         self.plan.conds.push(Cond::Inside { lo: interval.lo, hi: interval.hi, length: b });
         if key != a {
             self.plan.same.insert(a, key);

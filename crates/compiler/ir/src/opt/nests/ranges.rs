@@ -241,6 +241,7 @@ impl Hot<'_> {
             };
         }
         match self.inst(v)? {
+            Inst::Load(DType::I64, _) => self.counts.borrow().get(&v).copied(),
             Inst::Load(DType::U8, _) => Some((0, 255)),
             Inst::Load(DType::I32, _) => Some((i32::MIN.into(), i32::MAX.into())),
             Inst::BoolToInt(_) => Some((0, 1)),

@@ -668,7 +668,7 @@ def weighed(idx, weights, counts):
         counts[0] -= 2
 
 
-def bins(values, lo, scale, counts):
+def bins_of(values, lo, scale, counts):
     for v in values:
         counts[int((v - lo) * scale)] += 1
     return counts
@@ -712,7 +712,7 @@ def test_counts_that_are_the_indices():
 
 def test_bins_of_floats():
     make = lambda: [np.random.default_rng(2).random(500), 0.0, 16.0, np.zeros(16, np.int64)]
-    same(bins, make, *[put(250, v) for v in (*SPECIALS, 1.0, -0.99, -1.0, -1.1)], put(3, 2**63 - 5, 3))
+    same(bins_of, make, *[put(250, v) for v in (*SPECIALS, 1.0, -0.99, -1.0, -1.1)], put(3, 2**63 - 5, 3))
 
 
 def test_gathers():

@@ -21,6 +21,7 @@ use crate::function::Function;
 use crate::inst::{BoolOp, Cmp, Field, Inst, IntOp, Terminator};
 use crate::loops::{self, Loop};
 use crate::opt::copies::{Copies, like, push, redirect};
+use crate::opt::counted::{counted, edges, made_by, step_of};
 
 /// Iterations side by side when neighbours load neighbouring elements, which makes vectors of them, and otherwise.
 const WIDE: usize = 16;
@@ -185,44 +186,6 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
     })
 }
 
-fn made_by(f: &Function) -> BTreeMap<Value, Inst> {
-    let insts = f.blocks.iter().flat_map(|b| &b.insts);
-    insts.filter_map(|(inst, result)| Some(((*result)?, inst.clone()))).collect()
-}
-
-/// Counter, bound, first block of the body, and where the loop is left to, of a loop left at its header.
-fn counted(f: &Function, made_by: &BTreeMap<Value, Inst>, l: &Loop) -> Option<(Value, Value, Block, Block)> {
-    let data = &f.blocks[l.header.index()];
-    let Some(Terminator::Branch { cond, then, els }) = &data.terminator else { return None };
-    let Some(Inst::ICmp(Cmp::Lt, counter, bound)) = made_by.get(cond) else { return None };
-    let is_counted = data.params.contains(counter)
-        && l.blocks.contains(&then.0)
-        && !l.blocks.contains(&els.0)
-        && then.1.is_empty()
-        && els.1.is_empty();
-    is_counted.then_some((*counter, *bound, then.0, els.0))
-}
-
-/// What all ways back add to the counter.
-fn step_of(f: &Function, made_by: &BTreeMap<Value, Inst>, l: &Loop, counter: Value) -> Option<i64> {
-    let position = f.blocks[l.header.index()].params.iter().position(|v| *v == counter)?;
-    let mut step = None;
-    for block in &l.blocks {
-        for (to, args) in edges(f.blocks[block.index()].terminator.as_ref()?) {
-            if to != l.header {
-                continue;
-            }
-            let Some(Inst::Int(IntOp::Add, a, b)) = made_by.get(args.get(position)?) else { return None };
-            let Some(Inst::IConst(n)) = made_by.get(b) else { return None };
-            if *a != counter || *n <= 0 || step.is_some_and(|known| known != *n) {
-                return None;
-            }
-            step = Some(*n);
-        }
-    }
-    step
-}
-
 /// The blocks from `from` to before `to`, each with one way on, inside the loop.
 fn chain(f: &Function, from: Block, to: Block, l: &Loop) -> Option<Vec<Block>> {
     let mut blocks = vec![];
@@ -236,14 +199,6 @@ fn chain(f: &Function, from: Block, to: Block, l: &Loop) -> Option<Vec<Block>> {
         at = *next;
     }
     Some(blocks)
-}
-
-fn edges(end: &Terminator) -> Vec<(Block, &[Value])> {
-    match end {
-        Terminator::Jump(to, args) => vec![(*to, args.as_slice())],
-        Terminator::Branch { then, els, .. } => vec![(then.0, then.1.as_slice()), (els.0, els.1.as_slice())],
-        Terminator::Return(_) | Terminator::Exit(_) => vec![],
-    }
 }
 
 fn operands(end: &Terminator) -> Vec<Value> {

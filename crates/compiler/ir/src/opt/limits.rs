@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::entities::{Block, Value};
 use crate::function::Function;
-use crate::inst::{BoolOp, CheckedOp, FloatOp, Inst, IntOp, Terminator};
+use crate::inst::{BoolOp, CheckedOp, Cmp, FloatOp, Inst, IntOp, Terminator};
 use crate::opt::copies::{Copies, push};
 
 /// What both ways together may cost, in simple instructions.
@@ -208,21 +208,59 @@ fn price(inst: &Inst, constant: &dyn Fn(&Value) -> Option<i128>) -> Option<u32> 
     })
 }
 
+/// The operand that decides whether a checked operation with a constant fits, and between what it does.
+pub(super) fn of_one(
+    op: CheckedOp,
+    a: (Value, Option<i64>),
+    b: (Value, Option<i64>),
+) -> Option<(Value, (i64, i64))> {
+    let operand = |(v, constant): (Value, Option<i64>)| match constant {
+        Some(n) => Affine { root: None, factor: 0, constant: n.into() },
+        None => Affine { root: Some(v), factor: 1, constant: 0 },
+    };
+    if a.1.is_some() == b.1.is_some() {
+        return None;
+    }
+    let mut limits = BTreeMap::new();
+    narrow(combine(op, operand(a), operand(b))?, &mut limits)?;
+    limits.into_iter().next()
+}
+
+/// The operation without its check.
+pub(super) fn unchecked(inst: Inst) -> Inst {
+    match inst {
+        Inst::Checked(CheckedOp::Add, a, b, _) => Inst::Int(IntOp::Add, a, b),
+        Inst::Checked(CheckedOp::Sub, a, b, _) => Inst::Int(IntOp::Sub, a, b),
+        Inst::Checked(CheckedOp::Mul, a, b, _) => Inst::Int(IntOp::Mul, a, b),
+        inst => inst,
+    }
+}
+
+/// Whether an integer lies between limits, which are not those of 64 bits.
+pub(super) fn within(f: &mut Function, at: Block, root: Value, (lo, hi): (i64, i64)) -> Value {
+    if lo == i64::MIN || hi == i64::MAX {
+        let (cmp, limit) = if lo == i64::MIN { (Cmp::Le, hi) } else { (Cmp::Ge, lo) };
+        let limit = push(f, at, Inst::IConst(limit));
+        return push(f, at, Inst::ICmp(cmp, root, limit));
+    }
+    let first = push(f, at, Inst::IConst(lo));
+    let above = push(f, at, Inst::Int(IntOp::Sub, root, first));
+    // Unsigned, and below 2^64.
+    let span = push(f, at, Inst::IConst(hi.wrapping_sub(lo).wrapping_add(1)));
+    push(f, at, Inst::ULt(above, span))
+}
+
 fn convert(f: &mut Function, at: Block, choice: Choice) {
     let Choice { cond, arms, to, args, limits } = choice;
-    let mut within = None;
-    for (root, (lo, hi)) in limits {
-        let first = push(f, at, Inst::IConst(lo));
-        let above = push(f, at, Inst::Int(IntOp::Sub, root, first));
-        // Unsigned, and below 2^64: limits that exclude nothing are not noted.
-        let span = push(f, at, Inst::IConst(hi.wrapping_sub(lo).wrapping_add(1)));
-        let one = push(f, at, Inst::ULt(above, span));
-        within = Some(match within {
+    let mut all = None;
+    for (root, limits) in limits {
+        let one = within(f, at, root, limits);
+        all = Some(match all {
             Some(known) => push(f, at, Inst::Bool(BoolOp::And, known, one)),
             None => one,
         });
     }
-    let Some(within) = within else { return };
+    let Some(within) = all else { return };
     let (both, outside) = (f.add_block(), f.add_block());
     let old = f.blocks[at.index()].terminator.take();
     f.terminate(at, Terminator::Branch { cond: within, then: (both, vec![]), els: (outside, vec![]) });
@@ -233,13 +271,7 @@ fn convert(f: &mut Function, at: Block, choice: Choice) {
     for arm in arms.into_iter().flatten() {
         f.blocks[arm.index()].cold = true;
         for (inst, result) in f.blocks[arm.index()].insts.clone() {
-            let inst = match inst {
-                Inst::Checked(CheckedOp::Add, a, b, _) => Inst::Int(IntOp::Add, a, b),
-                Inst::Checked(CheckedOp::Sub, a, b, _) => Inst::Int(IntOp::Sub, a, b),
-                Inst::Checked(CheckedOp::Mul, a, b, _) => Inst::Int(IntOp::Mul, a, b),
-                inst => inst,
-            };
-            copies.inst(f, both, inst, result);
+            copies.inst(f, both, unchecked(inst), result);
         }
     }
     let [a, b] = args;
@@ -287,11 +319,11 @@ mod tests {
             "v1 = list_len v0 v2 = type_is v0, list branch v2, b1, b2(v1)
              b1: v3 = iconst 1 v4 = checked_add v1, v3, exit0 jump b2(v4)
              b2(v5: i64): return v0",
-            "v1 = list_len v0 v2 = type_is v0, list v6 = iconst -9223372036854775808 v7 = isub v1, v6
-             v8 = iconst -1 v9 = ult v7, v8 branch v9, b3, b4
+            "v1 = list_len v0 v2 = type_is v0, list v6 = iconst 9223372036854775806 v7 = icmp le, v1, v6
+             branch v7, b3, b4
              b1 cold: v3 = iconst 1 v4 = checked_add v1, v3, exit0 jump b2(v4)
              b2(v5: i64): return v0
-             b3: v10 = iconst 1 v11 = iadd v1, v10 v12 = select v2, v11, v1 jump b2(v12)
+             b3: v8 = iconst 1 v9 = iadd v1, v8 v10 = select v2, v9, v1 jump b2(v10)
              b4 cold: branch v2, b1, b2(v1)",
         );
     }

@@ -12,7 +12,9 @@ pub mod straight;
 pub mod alike;
 pub mod guards;
 pub mod nests;
+mod counted;
 pub mod jam;
+pub mod lockstep;
 pub mod limits;
 pub mod dead;
 pub mod references;
@@ -38,6 +40,7 @@ pub const PASSES: &[Pass] = &[
     ("params of one way", params::run),
     ("dead in copies", dead::run),
     ("jam", jam::run),
+    ("lockstep", lockstep::run),
     ("limits", limits::run),
     ("dead", dead::run),
     ("references", references::run),

@@ -1,4 +1,4 @@
-"""Sixteen functions of the kind people try to speed up, with their inputs: ordinary Python.
+"""Eighteen functions of the kind people try to speed up, with their inputs: ordinary Python.
 
 In: nothing. Out: `CASES`, from a name to a `Case`. `tests/hostile` calls the same functions with inputs that
 break a compiler's assumptions. Importable without NumPy (PyPy has none); the array cases are missing then.
@@ -169,6 +169,62 @@ def word_count(words):
     return counts
 
 
+# --- plain objects
+
+
+class Particle:
+    """A point that moves."""
+
+    def __init__(self, x, y, vx, vy):
+        self.x, self.y, self.vx, self.vy = x, y, vx, vy
+
+
+def particles(cloud, steps, dt):
+    """Particles in a unit box with walls that reflect; moves them in place and returns their kinetic energy."""
+    for _ in range(steps):
+        for p in cloud:
+            p.vy -= 9.81 * dt
+            p.x += p.vx * dt
+            p.y += p.vy * dt
+            if p.x < 0.0 or p.x > 1.0:
+                p.vx = -p.vx
+            if p.y < 0.0 or p.y > 1.0:
+                p.vy = -p.vy
+    energy = 0.0
+    for p in cloud:
+        energy += 0.5 * (p.vx * p.vx + p.vy * p.vy)
+    return energy
+
+
+class Account:
+    """Money of one owner, in cents."""
+
+    def __init__(self, balance):
+        self.balance = balance
+        self.n_moves = 0
+
+    def add(self, amount):
+        self.balance += amount
+        self.n_moves += 1
+
+
+def transfers(accounts, orders):
+    """Carries out orders (from, to, amount) that are covered; returns how many were not, and the largest balance."""
+    refused = 0
+    for source, target, amount in orders:
+        payer = accounts[source]
+        if payer.balance < amount:
+            refused += 1
+            continue
+        payer.add(-amount)
+        accounts[target].add(amount)
+    largest = 0
+    for account in accounts:
+        if account.balance > largest:
+            largest = account.balance
+    return refused, largest
+
+
 # --- NumPy arrays, element by element
 
 
@@ -251,11 +307,11 @@ def kmeans_assign(points, centres, labels):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A function and how to make its usual arguments, anew each time."""
+    """A function, how to make its usual arguments, anew each time, and what it spends its time on."""
 
     function: Callable
     arguments: Callable
-    needs_numpy: bool = False
+    kind: str  # "scalar", "list", "object" (strings, dicts, classes) or "array" (needs NumPy)
 
 
 def _rows(n, seed):
@@ -273,6 +329,16 @@ def _letters(n, seed):
     return "".join(r.choice("abcdefghij") for _ in range(n))
 
 
+def _cloud(n):
+    r = random.Random(3)
+    return [Particle(r.random(), r.random(), r.uniform(-1, 1), r.uniform(-1, 1)) for _ in range(n)]
+
+
+def _orders(n, n_accounts):
+    r = random.Random(11)
+    return [(r.randrange(n_accounts), r.randrange(n_accounts), r.randrange(1, 20_000)) for _ in range(n)]
+
+
 def _rng():
     return np.random.default_rng(7)
 
@@ -282,30 +348,36 @@ def _picture():
 
 
 CASES = {
-    "fibonacci_iter": Case(fibonacci_iter, lambda: (90,)),
-    "collatz_longest": Case(collatz_longest, lambda: (20_000,)),
-    "lcg_pi": Case(lcg_pi, lambda: (200_000,)),
-    "mandelbrot": Case(mandelbrot, lambda: (120, 80, 200)),
-    "matrix_multiply": Case(matrix_multiply, lambda: (_rows(48, 1), _rows(48, 2))),
-    "nbody": Case(nbody, lambda: (_bodies(), 400, 0.001)),
-    "sieve": Case(sieve, lambda: (300_000,)),
-    "running_mean": Case(running_mean, lambda: ([math.sin(i) for i in range(100_000)], 50)),
+    "fibonacci_iter": Case(fibonacci_iter, lambda: (90,), "scalar"),
+    "collatz_longest": Case(collatz_longest, lambda: (20_000,), "scalar"),
+    "lcg_pi": Case(lcg_pi, lambda: (200_000,), "scalar"),
+    "mandelbrot": Case(mandelbrot, lambda: (120, 80, 200), "scalar"),
+    "matrix_multiply": Case(matrix_multiply, lambda: (_rows(48, 1), _rows(48, 2)), "list"),
+    "nbody": Case(nbody, lambda: (_bodies(), 400, 0.001), "list"),
+    "sieve": Case(sieve, lambda: (300_000,), "list"),
+    "running_mean": Case(running_mean, lambda: ([math.sin(i) for i in range(100_000)], 50), "list"),
     "black_scholes": Case(
-        black_scholes, lambda: ([80 + 0.01 * i for i in range(20_000)], 100.0, 0.02, 0.3, 1.5)
+        black_scholes, lambda: ([80 + 0.01 * i for i in range(20_000)], 100.0, 0.02, 0.3, 1.5), "list"
     ),
-    "levenshtein": Case(levenshtein, lambda: (_letters(300, 1), _letters(280, 2))),
-    "word_count": Case(word_count, lambda: ([_letters(3, seed) for seed in range(40_000)],)),
+    "levenshtein": Case(levenshtein, lambda: (_letters(300, 1), _letters(280, 2)), "list"),
+    "word_count": Case(word_count, lambda: ([_letters(3, seed) for seed in range(40_000)],), "object"),
+    "particles": Case(particles, lambda: (_cloud(500), 40, 0.001), "object"),
+    "transfers": Case(
+        transfers, lambda: ([Account(100_000) for _ in range(200)], _orders(20_000, 200)), "object"
+    ),
     "matmul_array": Case(
-        matmul_array, lambda: (_rng().random((96, 96)), _rng().random((96, 96)), np.zeros((96, 96))), True
+        matmul_array,
+        lambda: (_rng().random((96, 96)), _rng().random((96, 96)), np.zeros((96, 96))),
+        "array",
     ),
-    "jacobi": Case(jacobi, lambda: (_rng().random((160, 160)), np.zeros((160, 160)), 4), True),
-    "histogram": Case(histogram, lambda: (_rng().normal(size=200_000), 64), True),
-    "box_blur": Case(box_blur, _picture, True),
+    "jacobi": Case(jacobi, lambda: (_rng().random((160, 160)), np.zeros((160, 160)), 4), "array"),
+    "histogram": Case(histogram, lambda: (_rng().normal(size=200_000), 64), "array"),
+    "box_blur": Case(box_blur, _picture, "array"),
     "kmeans_assign": Case(
         kmeans_assign,
         lambda: (_rng().random((4000, 8)), _rng().random((12, 8)), np.zeros(4000, np.int64)),
-        True,
+        "array",
     ),
 }
 if np is None:
-    CASES = {name: case for name, case in CASES.items() if not case.needs_numpy}
+    CASES = {name: case for name, case in CASES.items() if case.kind != "array"}

@@ -67,6 +67,83 @@ class Array(np.ndarray):
         return super().__getitem__(i)
 
 
+class Point:
+    """Something with the attributes that `particles` moves; more attributes by name."""
+
+    def __init__(self, x=0.5, y=0.5, vx=1.0, vy=-1.0, **more):
+        self.x, self.y, self.vx, self.vy = x, y, vx, vy
+        vars(self).update(more)
+
+
+class Watched(Point):
+    """A point that says when an attribute is set."""
+
+    def __setattr__(self, name, value):
+        LOG.append((name, value))
+        super().__setattr__(name, value)
+
+
+class Computed(Point):
+    """A point whose x is a property, and whose vx is none of its attributes but answered for."""
+
+    def __init__(self):
+        super().__init__()
+        del self.vx
+
+    x = property(lambda self: self.at, lambda self, value: vars(self).update(at=value))
+
+    def __getattr__(self, name):
+        LOG.append(name)
+        if name != "vx":
+            raise AttributeError(name)
+        return 0.25
+
+
+class Slotted:
+    """A point without a dict."""
+
+    __slots__ = ("x", "y", "vx", "vy")
+
+    def __init__(self):
+        self.x, self.y, self.vx, self.vy = 0.0, 1.0, -2.0, 3
+
+
+class Emptied(Point):
+    """A point that loses its x when it gets another speed."""
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "vy":
+            del self.x
+
+
+class Purse:
+    """An account by other means: adding is a function of the object, and may refuse."""
+
+    def __init__(self, balance, add=None):
+        self.balance = balance
+        if add is not None:
+            self.add = add
+
+    def add(self, amount):
+        LOG.append(amount)
+        if amount == 13:
+            raise ValueError(amount)
+        self.balance = self.balance + amount
+
+
+def without(name, *arguments):
+    """A point that lacks an attribute."""
+    made = Point(*arguments)
+    delattr(made, name)
+    return made
+
+
+def twice(made):
+    """A list that holds one object twice."""
+    return [made, made]
+
+
 def read_only(a):
     """The array, not writable."""
     a.flags.writeable = False
@@ -236,6 +313,23 @@ HOSTILE = {
     "word_count": [
         *((["a", "a", 1, 1.0, True],), ([[1]],), ("banana",), ([NAN, NAN],), ({"x": 1},), (None,)),
         *(([NAN, float("nan")],), ([Counted(1), 1, Counted(1)],), (np.array([1, 1, 2]),), (b"aab",), ([0.0, -0.0, False],), (["a", [], "b"],)),
+    ],
+    "particles": [
+        *(([], 3, 0.1), ([Point()], 0, 0.1), ([Point()], 3, 1), ([Point(1, 2, 3, 4)], 2, 1), ([Point(), Point(1)], 2, 0.1)),
+        *(([Point(), without("vy")], 2, 0.1), ([Point(), None], 2, 0.1), ([Point(), without("x")], 1, 0.1), (None, 1, 0.1), (3, 1, 0.1)),
+        *((twice(Point()), 3, 0.1), ([Watched(), Point()], 2, 0.1), ([Computed(), Computed()], 2, 0.1), ([without("vx"), Point()], 1, 0.1)),
+        *(([Slotted(), Point(), Slotted()], 2, 0.1), ([Emptied(), Point()], 2, 0.1), ([Point(NAN, INF, -INF)], 2, 0.1), ([Point(-0.0, -0.0, 0.0)], 1, 0.0)),
+        *(([Point(x=Loud(0.5), vx=Loud(2.0))], 2, 0.1), ([Point(True, "y")], 1, 0.1), ([Point(np.float64(0.5), np.float32(2))], 2, 0.1)),
+        *((Shrinking([Point() for _ in range(9)]), 2, 0.1), ((Point(), Point(vy=2**70)), 2, 1), ([Point(mass=1.0), Point(a=1, b=2)], 3, 0.1)),
+        *(([Point(1e308, 1e308, 1e308, 1e308)], 3, 1e10), ([Point()], 2.0, 0.1), ([Point()], 2, None)),
+    ],
+    "transfers": [
+        *(([], []), ([Purse(10)], []), ([Purse(10), Purse(0)], [(0, 1, 5), (1, 0, 9), (0, 0, 1)]), ([Purse(10)], [(0, 3, 5)]), ([Purse(9)], [(-1, -1, 3)])),
+        *(([Purse(99), Purse(9)], [(0, 1, 13)]), ([Purse(9)], [(0, 0)]), ([Purse(9)], [(0, 0, 1, 2)]), ([Purse(9)], [[0, 0, 2]]), ([Purse(9)], ["001"])),
+        *(([Purse(9.5), Purse(2**63)], [(0, 1, 1), (1, 0, 2**62)]), ([Purse(2**63 - 1), Purse(0)], [(0, 1, -1), (1, 0, -1)]), ([Purse(NAN)], [(0, 0, 1)])),
+        *((twice(Purse(5)), [(0, 1, 3)]), ([Purse(7, add=LOG.append), Purse(1)], [(0, 1, 2), (1, 0, 1)]), ([Purse(7, add=3)], [(0, 0, 2)])),
+        *(({0: Purse(5), "a": Purse(3)}, [(0, "a", 2)]), ([Purse(5), object()], [(0, 1, 2)]), ([Purse(5), None], [(1, 0, 2)]), ([Purse(Counted(5))], [(0, 0, 2)])),
+        *(([Purse(True), Purse("x")], [(0, 1, 1)]), ([Purse(np.int64(7)), Purse(np.uint8(250))], [(0, 1, 7)]), (None, [(0, 0, 1)]), ([Purse(1)], None)),
     ],
     "running_mean": [
         *(([], 3), ([1, 2, 3], 2), ([1.0, None], 1), ([INF, -INF, 1.0], 1), ([1.0, 2.0], 0), (Shrinking([1.0] * 9), 2), ((1.0, 2.0), 2.0)),

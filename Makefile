@@ -16,7 +16,8 @@ help:
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
 	@echo "make bless    accept what the text tests print now"
 	@echo "make memcheck tensors under AddressSanitizer (Rust) and valgrind (Python): SEQUENCES=100000 make memcheck"
-	@echo "make bench    measure against CPython"
+	@echo "make bench    measure against CPython, Numba and PyPy, write docs/benchmarks.md (8 minutes); installs them, Numba into"
+	@echo "              the cache; make bench OPTIONS=--help says what can be chosen"
 	@echo "make wheel    one wheel per CPython in dist/, each tried in an empty environment"
 	@echo "make dev      the extension only, unoptimised, for one CPython: make dev PY=3.12"
 	@echo "make clean    remove what was built in this clone (the cache outside it stays)"
@@ -60,7 +61,7 @@ bless:
 
 bench:
 	@scripts/setup
-	@scripts/bench
+	@scripts/bench $(OPTIONS)
 
 memcheck:
 	@scripts/setup valgrind

@@ -1,0 +1,91 @@
+"""Processes of `worker.py`: started, asked, ended.
+
+In: a tool and where the interpreters are. Out: `Asked`, whose answers are a worker's. A worker that dies or says nothing
+for too long is a result as well, {"refused": how it ended}, and the next order gets a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+PATIENCE = 180  # seconds; Numba compiles levenshtein in 3
+
+
+def environment():
+    """What workers inherit: nothing that steers an interpreter or a tool, and strings that hash alike in each run."""
+    dropped = ("PYTHON", "OVERDRIVE", "NUMBA", "PYPY")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "PYTHONHASHSEED": "0"}
+
+
+class Asked:
+    """A worker for one tool. A context manager: at its end the process ends."""
+
+    def __init__(self, tool, interpreter, patience=PATIENCE):
+        self.tool, self.interpreter, self.patience = tool, interpreter, patience
+        self.process = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def start(self):
+        # A session of its own: Ctrl-C on the terminal reaches this process only, which then ends the workers.
+        self.process = subprocess.Popen(
+            [self.interpreter, WORKER, self.tool.accelerate],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            start_new_session=True,
+        )
+
+    def end(self):
+        """Ends the process, whatever it does, and says how it had ended if it had."""
+        if self.process is None:
+            return None
+        process, self.process = self.process, None
+        code = process.poll()
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        return code
+
+    def ask(self, do, **order):
+        """The answer to an order."""
+        if self.process is None:
+            self.start()
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **order}).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return self.ended()
+        if not select.select([self.process.stdout], [], [], self.patience)[0]:
+            self.end()
+            return {"refused": f"no answer in {self.patience} s"}
+        line = self.process.stdout.readline()  # a worker writes a line at once
+        return json.loads(line) if line.endswith(b"\n") else self.ended()
+
+    def ended(self):
+        self.process.wait()
+        code = self.end()
+        try:
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        except ValueError:
+            how = f"signal {-code}"
+        return {"refused": f"the process ended: {how}"}
+
+
+def once(tool, interpreter, do, **order):
+    """The answer of a process that is asked nothing else."""
+    with Asked(tool, interpreter) as worker:
+        return worker.ask(do, **order)

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -205,6 +206,7 @@ DIFFERENT = [
         (np.zeros(2, "f4"), np.zeros(2, "f8")),
         (bytearray(b"a"), b"a"),
         ([1, [2]], [1, 2]),
+        ([[1], 2], [[1, 2]]),
     ],
 ]
 
@@ -381,12 +383,12 @@ def test_ctrl_c_leaves_the_page_and_no_process(tmp_path):
     out = tmp_path / "benchmarks.md"
     out.write_text("the old page\n")
     command = [sys.executable, BENCH, "--tools", "cpython", "--rounds", "100000", "--out", out]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert "CPython: " in process.stderr.readline()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while not (workers := children.read_text().split()):
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         said = process.stderr.read()
     assert process.returncode == 130 and "the page is what it was" in said and "Traceback" not in said
     assert out.read_text() == "the old page\n" and list(tmp_path.iterdir()) == [out]

@@ -107,7 +107,9 @@ def jit(
     in CPython, line by line; ``explain`` tells. Usable with and without arguments.
 
     ``strict`` raises `NotCompiledError` instead of leaving any line to CPython. ``fastmath`` lets the
-    compiler reorder floating-point operations: faster, no longer CPython's to the last bit.
+    compiler reassociate and contract floating-point operations, and call vector forms of `math`'s
+    functions (at most 4 units in the last place off, says glibc): faster, no longer CPython's to the last
+    bit. NaN and infinities are not assumed away, checks and exceptions stay, called functions stay exact.
 
     >>> @jit
     ... def square(x):

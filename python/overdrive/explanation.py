@@ -108,6 +108,10 @@ def _lay_out(function: dict[str, Any]) -> Iterator[str]:
     yield f"{function['name']} ({function['file']}:{function['firstlineno']})"
     for version in function["versions"]:
         yield f"  compiled for ({version['types']}) in {version['compile_ms']:.1f} ms"
+        if version["fastmath"]:
+            called = ", ".join(version["vector_functions"]) or "none"
+            yield "    fastmath: results may differ from CPython's in the last bits"
+            yield f"    functions of math called for several elements at once: {called}"
         for exit_ in version["exits"]:
             yield f"    left for CPython {exit_['count']} times at line {exit_['line']}: {exit_['why']}"
     refused = function.get("refused", ())

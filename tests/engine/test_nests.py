@@ -360,6 +360,18 @@ def cascade(a):
     return a
 
 
+def handed_on(a, b, out, n):
+    for r in range(n):
+        for i in range(len(a)):
+            out[i] = a[i] * 2.0
+            a[i] = b[i]
+            b[i] = i * 1e306
+
+
+def test_elements_that_come_through_another_array():
+    same(handed_on, lambda: [np.ones(200), np.ones(200), np.zeros(200), 5])
+
+
 def chained(a, twice):
     s = 0
     n, m = a.shape

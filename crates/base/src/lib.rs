@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fast;
 pub mod flavour;
 pub mod layout;
 pub mod table;

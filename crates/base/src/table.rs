@@ -257,11 +257,36 @@ entries! {
     MathPow = "math_pow", [F64, F64] => F, Declines, Pure;
     MathHypot = "math_hypot", [F64, F64] => F, Declines, Pure;
 
+    // --- the same by the C library's functions as they are, or by vector forms of them within their stated error; only in
+    // --- functions with `fastmath`, where CPython would raise nothing
+    FastExp = "fast_exp", [F64] => F, Never, Pure;
+    FastExpm1 = "fast_expm1", [F64] => F, Never, Pure;
+    FastLog = "fast_log", [F64] => F, Never, Pure;
+    FastLog2 = "fast_log2", [F64] => F, Never, Pure;
+    FastLog10 = "fast_log10", [F64] => F, Never, Pure;
+    FastLog1p = "fast_log1p", [F64] => F, Never, Pure;
+    FastSin = "fast_sin", [F64] => F, Never, Pure;
+    FastCos = "fast_cos", [F64] => F, Never, Pure;
+    FastTan = "fast_tan", [F64] => F, Never, Pure;
+    FastAsin = "fast_asin", [F64] => F, Never, Pure;
+    FastAcos = "fast_acos", [F64] => F, Never, Pure;
+    FastAtan = "fast_atan", [F64] => F, Never, Pure;
+    FastSinh = "fast_sinh", [F64] => F, Never, Pure;
+    FastCosh = "fast_cosh", [F64] => F, Never, Pure;
+    FastTanh = "fast_tanh", [F64] => F, Never, Pure;
+    FastErf = "fast_erf", [F64] => F, Never, Pure;
+    FastErfc = "fast_erfc", [F64] => F, Never, Pure;
+    FastAtan2 = "fast_atan2", [F64, F64] => F, Never, Pure;
+    FastHypot = "fast_hypot", [F64, F64] => F, Never, Pure;
+    FastPow = "fast_pow", [F64, F64] => F, Never, Pure;
+
     /// whether two arrays share no memory (false when it cannot be told at once)
     ArraysApart = "arrays_apart", [Obj, Obj] => B, Never, Pure;
     /// whether elements of an array of floats or 64-bit integers are below 2^k in magnitude: array, number of its element
     /// type, k, first and last index on the first axis and on the second, and the number of steps that looking may be worth
     ArrayWithin = "array_within", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
+    /// as `array_within`, and at least 2^-k
+    ArrayAbove = "array_above", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
     /// whether NumPy's error state ignores underflow at present
     NpUnderIgnored = "np_under_ignored", [] => B, Never, Local;
 

@@ -13,6 +13,7 @@ use super::run::UnitBody;
 use super::unit::{Kind, Unit};
 use super::{debug, errors, explain, jit, promotion};
 use crate::mechanics::{selftest, stub};
+use crate::objects::vectors;
 use crate::promote::When;
 
 /// Registers the functions, and the engine with promotion.
@@ -46,7 +47,7 @@ fn jit_function<'py>(
     let py = function.py();
     // Accepted; there is nothing on disk yet that it could switch off.
     let _ = cache;
-    for (is_asked, name) in [(fastmath, "fastmath"), (parallel, "parallel"), (nogil, "nogil")] {
+    for (is_asked, name) in [(parallel, "parallel"), (nogil, "nogil")] {
         if is_asked {
             return Err(errors::error(py, &format!("{name}=True is not built yet")));
         }
@@ -54,16 +55,28 @@ fn jit_function<'py>(
     if is_off(py)? {
         return Ok(function.clone());
     }
-    jitted(function, strict)
+    jitted(function, Wishes { strict, fastmath })
 }
 
-fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<'py, PyAny>> {
+/// What the decorator was asked for.
+#[derive(Clone, Copy)]
+struct Wishes {
+    strict: bool,
+    fastmath: bool,
+}
+
+fn jitted<'py>(function: &Bound<'py, PyAny>, wishes: Wishes) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
+    let is_strict = wishes.strict;
     if jit::is_jit_function(function.as_ptr()) {
-        return Ok(function.clone());
+        // Exact code and code that need not be exact are never the same callable.
+        return match jit::original(function) {
+            Some(original) if jit::is_fastmath(function) != wishes.fastmath => jitted(&original, wishes),
+            _ => Ok(function.clone()),
+        };
     }
     if let Some(wrapper) = descriptor(function) {
-        let inner = jitted(&function.getattr("__func__")?, is_strict)?;
+        let inner = jitted(&function.getattr("__func__")?, wishes)?;
         return wrapper.call1((inner,));
     }
     if !function.is_exact_instance_of::<PyFunction>() {
@@ -82,6 +95,7 @@ fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool) -> PyResult<Bound<
     }
     let (globals, builtins) = promotion::dictionaries(function);
     let unit = Unit::new(Kind::Jit, is_strict, &code, globals, builtins);
+    unit.fastmath.set(wishes.fastmath);
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
     unit.set_stub(&stub)?;
     let native =
@@ -183,6 +197,7 @@ fn info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     out.set_item("processor", processor)?;
     out.set_item("instruction sets", told)?;
     out.set_item("llvm", overdrive_codegen::llvm_version())?;
+    out.set_item("vector functions", vectors::describe())?;
     let tests = PyDict::new(py);
     for finding in selftest::findings(py) {
         tests.set_item(finding.feature, finding.problem.as_deref().unwrap_or("as expected"))?;

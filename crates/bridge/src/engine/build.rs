@@ -159,7 +159,8 @@ fn prepare<'py>(
     let process = process(py).ok_or_else(|| Stopped::Refused(LAYOUT_UNKNOWN.to_owned()))?;
     let np_bools = (process.layout.np_true as *mut _, process.layout.np_false as *mut _);
     let scope = Scope { code, globals: &globals, builtins: &builtins, found: &oracle.found, np_bools };
-    let Translation { function, notes, profile, types } = translation;
+    let Translation { mut function, notes, profile, types } = translation;
+    function.fastmath = unit.fastmath.get();
     let consts = Consts::resolve(&function.consts, &scope)?;
     let is_plain = plain.n_args() == plain.arg_count;
     let parts = Parts {
@@ -276,7 +277,13 @@ fn generate(
     level: Level,
     keep: bool,
 ) -> Result<Code, JitError> {
-    let target = Target { layout: &process.layout, entries: &process.entries, services: services(), consts };
+    let target = Target {
+        layout: &process.layout,
+        entries: &process.entries,
+        services: services(),
+        vectors: &objects::vectors::library().forms,
+        consts,
+    };
     let options = Options { forced: debug::forced(), cpu: None, keep, level };
     overdrive_jit::compile(CompileRequest { function, options }, &target)
 }

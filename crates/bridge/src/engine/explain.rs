@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
 
 use super::unit::{Unit, units_of};
 use super::version::{Place, Version};
-use super::{build, promotion};
+use super::{build, jit, promotion};
 use std::sync::Arc;
 
 /// Lines that the report names; `explain` shows all.
@@ -22,7 +22,7 @@ const N_SENTENCES: usize = 8;
 pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let py = of.py();
     let code = promotion::original_code(py, of)?;
-    let units = units_of(&code);
+    let units = units_for(of, &code);
     let out = PyDict::new(py);
     for (key, attribute) in
         [("name", "co_qualname"), ("file", "co_filename"), ("firstlineno", "co_firstlineno")]
@@ -73,7 +73,7 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
 pub(crate) fn emit(of: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
     let py = of.py();
     let code = promotion::original_code(py, of)?;
-    let version = units_of(&code).iter().flat_map(|u| all_versions(u)).next();
+    let version = units_for(of, &code).iter().flat_map(|u| all_versions(u)).next();
     let version = version.ok_or_else(|| PyLookupError::new_err("nothing of this function was compiled"))?;
     match stage {
         "ir" => Ok(version.function().to_string()),
@@ -89,7 +89,7 @@ pub(crate) fn emit(of: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
 /// `LookupError` when nothing was compiled.
 pub(crate) fn n_exits(of: &Bound<'_, PyAny>) -> PyResult<usize> {
     let code = promotion::original_code(of.py(), of)?;
-    let version = units_of(&code).iter().flat_map(|u| all_versions(u)).next();
+    let version = units_for(of, &code).iter().flat_map(|u| all_versions(u)).next();
     let version = version.ok_or_else(|| PyLookupError::new_err("nothing of this function was compiled"))?;
     Ok(version.function().exits.len())
 }
@@ -107,6 +107,15 @@ pub(crate) fn sentences(unit: &Unit) -> Vec<String> {
         format!("line {line} {how}: {}", why.join(", "))
     };
     sentences.map(say).take(N_SENTENCES).collect()
+}
+
+/// Of a jitted callable its own unit (with and without `fastmath` there may be two for one code object), else all.
+fn units_for(of: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) -> Vec<Arc<Unit>> {
+    let mut units = units_of(code);
+    if let Some(own) = jit::unit_of(of) {
+        units.retain(|unit| std::ptr::eq(Arc::as_ptr(unit), own));
+    }
+    units
 }
 
 /// Calls first, latest first.
@@ -205,5 +214,7 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
     out.set_item("entered", version.n_entered())?;
     out.set_item("code_size", version.code.code.code_size())?;
     out.set_item("leaf", version.is_leaf.get())?;
+    out.set_item("fastmath", version.function().fastmath)?;
+    out.set_item("vector_functions", version.code.code.vector_functions())?;
     Ok(out)
 }

@@ -148,6 +148,8 @@ pub(crate) struct Unit {
     resumer: OnceCell<Resumer>,
     /// Not being compiled is an error.
     pub(crate) is_strict: bool,
+    /// Set before the first compile: its versions may differ from CPython in the last bits. Only `jit` asks for that.
+    pub(crate) fastmath: Cell<bool>,
     /// The jitted callable, borrowed: it owns this unit. Null for promoted functions and after its life.
     pub(crate) jitted: Cell<*mut ffi::PyObject>,
     /// A weak reference to the stub code object, which owns the native object that owns this unit, and may die first.
@@ -234,6 +236,7 @@ impl Unit {
             counters: Counters::default(),
             resumer: OnceCell::new(),
             is_strict,
+            fastmath: Cell::new(false),
             jitted: Cell::new(null_mut()),
             stub: RefCell::new(None),
             plain: OnceCell::new(),

@@ -58,6 +58,31 @@ pub(super) unsafe extern "C" fn apart(a: *mut PyObject, b: *mut PyObject) -> u8 
     u8::from(a.1 <= b.0 || b.1 <= a.0)
 }
 
+/// Bounds that elements shall keep.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Magnitudes are below 2^k.
+    k: i32,
+    /// Elements are at least 2^-k.
+    is_positive: bool,
+}
+
+/// As [`within`], and all of them are at least 2^-k.
+pub(super) unsafe extern "C" fn above(
+    object: *mut PyObject,
+    element: i64,
+    k: i64,
+    lo0: i64,
+    hi0: i64,
+    lo1: i64,
+    hi1: i64,
+    steps: i64,
+) -> u8 {
+    let asked = Asked { k: k as i32, is_positive: true };
+    // SAFETY: the table's contract.
+    unsafe { keep(object, element, asked, [(lo0, hi0), (lo1, hi1)], steps) }
+}
+
 /// Whether all elements with an index in `lo0..=hi0` on the first axis, in `lo1..=hi1` on the second if there is one, and
 /// with any on others, are below 2^k in magnitude (so no NaN). False for indices outside, and when these are many more
 /// elements than `steps`.
@@ -71,9 +96,15 @@ pub(super) unsafe extern "C" fn within(
     hi1: i64,
     steps: i64,
 ) -> u8 {
+    let asked = Asked { k: k as i32, is_positive: false };
     // SAFETY: the table's contract.
+    unsafe { keep(object, element, asked, [(lo0, hi0), (lo1, hi1)], steps) }
+}
+
+unsafe fn keep(object: *mut PyObject, element: i64, asked: Asked, spans: [(i64, i64); 2], steps: i64) -> u8 {
+    // SAFETY: the callers' contract.
     let header = unsafe { Header::read(object) };
-    let mut spans = [(lo0, hi0), (lo1, hi1)].into_iter();
+    let mut spans = spans.into_iter();
     let mut ranges = Vec::with_capacity(header.dims.len());
     let mut n: i64 = 1;
     for dim in header.dims {
@@ -92,7 +123,11 @@ pub(super) unsafe extern "C" fn within(
         return 0;
     }
     let strides = join_rows(header.dims, header.strides, &mut ranges);
-    let (wide, narrow) = (2f64.powi(k as i32), 2f64.powi(k as i32) as f32);
+    let high = 2f64.powi(asked.k);
+    // No element is below the smallest number that lets everything through.
+    let low = if asked.is_positive { 2f64.powi(-asked.k) } else { f64::NEG_INFINITY };
+    let narrow = |x: f64| if asked.is_positive { (x as f32).max(f32::MIN_POSITIVE) } else { x as f32 };
+    let (wide, narrow) = ((low, high), (narrow(low), high as f32));
     // SAFETY: the indices are inside, the elements of that type.
     let test =
         |row: &dyn Fn(*const u8, i64, usize) -> bool| unsafe { small(&strides, &ranges, header.data, row) };
@@ -101,7 +136,7 @@ pub(super) unsafe extern "C" fn within(
     } else if element == DType::F32.number() {
         test(&|at, stride, n| row_f32(at, stride, n, narrow))
     } else if element == DType::I64.number() {
-        test(&|at, stride, n| row_i64(at, stride, n, 1 << k.clamp(0, 62)))
+        test(&|at, stride, n| row_i64(at, stride, n, 1 << asked.k.clamp(0, 62)))
     } else {
         false
     };
@@ -149,13 +184,14 @@ unsafe fn small(
 }
 
 macro_rules! row_test {
-    ($name:ident, $plain:ident, $wide:ident, $ty:ty, $all:ty, $below:expr) => {
-        /// Whether `n` elements, `stride` bytes apart, are below the limit.
-        fn $name(at: *const u8, stride: i64, n: usize, limit: $ty) -> bool {
+    ($name:ident, $plain:ident, $wide:ident, $ty:ty, $limits:ty, $all:ty, $fits:expr) => {
+        /// Whether `n` elements, `stride` bytes apart, keep the limits.
+        fn $name(at: *const u8, stride: i64, n: usize, limits: $limits) -> bool {
             if stride != size_of::<$ty>() as i64 {
-                // SAFETY: elements of the array, aligned.
-                return (0..n as i64).all(|i| unsafe {
-                    $below(*at.wrapping_offset((i * stride) as isize).cast::<$ty>(), limit) < 0
+                return (0..n as i64).all(|i| {
+                    // SAFETY: elements of the array, aligned.
+                    let x = unsafe { *at.wrapping_offset((i * stride) as isize).cast::<$ty>() };
+                    $fits(x, limits) < 0
                 });
             }
             // SAFETY: as above; side by side.
@@ -163,36 +199,47 @@ macro_rules! row_test {
             #[cfg(target_arch = "x86_64")]
             if std::arch::is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has it.
-                return unsafe { $wide(row, limit) };
+                return unsafe { $wide(row, limits) };
             }
-            $plain(row, limit)
+            $plain(row, limits)
         }
 
         /// What is negative for every element is so for all of them. No comparison, so any vectors do.
         #[inline(always)]
-        fn $plain(row: &[$ty], limit: $ty) -> bool {
-            row.iter().fold(-1, |all: $all, x| all & $below(*x, limit)) < 0
+        fn $plain(row: &[$ty], limits: $limits) -> bool {
+            row.iter().fold(-1, |all: $all, x| all & $fits(*x, limits)) < 0
         }
 
         /// The same for wider vectors.
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2")]
-        unsafe fn $wide(row: &[$ty], limit: $ty) -> bool {
-            $plain(row, limit)
+        unsafe fn $wide(row: &[$ty], limits: $limits) -> bool {
+            $plain(row, limits)
         }
     };
 }
 
-// Negative if the first is below the second in magnitude. Magnitudes of floats are ordered as their bits are, infinities
-// and NaNs last.
-row_test!(row_f64, plain_f64, wide_f64, f64, i64, |x: f64, limit: f64| {
-    (x.abs().to_bits() as i64).wrapping_sub(limit.to_bits() as i64)
-});
-row_test!(row_f32, plain_f32, wide_f32, f32, i32, |x: f32, limit: f32| {
-    (x.abs().to_bits() as i32).wrapping_sub(limit.to_bits() as i32)
-});
+macro_rules! float_fits {
+    ($ty:ty, $bits:ty) => {
+        // Negative for an element that is, in magnitude, below the second limit and, unless that is negative, at least the
+        // first. Magnitudes are ordered as their bits are, infinities and NaNs last.
+        |x: $ty, (low, high): ($ty, $ty)| {
+            let below = (x.abs().to_bits() as $bits).wrapping_sub(high.to_bits() as $bits);
+            if low < 0.0 {
+                return below;
+            }
+            // The number before the lowest minus one that is large enough is negative; so is a clear sign turned round.
+            let (bits, before) = (x.to_bits() as $bits, low.to_bits() as $bits - 1);
+            below & before.wrapping_sub(bits) & !bits
+        }
+    };
+}
+
+row_test!(row_f64, plain_f64, wide_f64, f64, (f64, f64), i64, float_fits!(f64, i64));
+row_test!(row_f32, plain_f32, wide_f32, f32, (f32, f32), i32, float_fits!(f32, i32));
 // The complement of a negative one is below the limit if that itself is not below it: -2^k counts as small.
-row_test!(row_i64, plain_i64, wide_i64, i64, i64, |x: i64, limit: i64| (x ^ (x >> 63)).wrapping_sub(limit));
+row_test!(row_i64, plain_i64, wide_i64, i64, i64, i64, |x: i64, limit: i64| (x ^ (x >> 63))
+    .wrapping_sub(limit));
 
 #[cfg(test)]
 mod tests {
@@ -218,19 +265,37 @@ mod tests {
         assert_eq!(joined(&[9], &[8], &[(0, 8)]), (vec![8], vec![(0, 8)]));
     }
 
+    const ANY: f64 = f64::NEG_INFINITY;
+
     #[test]
     fn rows_of_all_lengths_and_strides() {
         for n in 1..600usize {
             let mut row = vec![1.0f64; n];
             let at = row.as_ptr().cast();
-            assert!(row_f64(at, 8, n, 2.0) && !row_f64(at, 8, n, 1.0));
-            assert!(row_f64(at, -8, 1, 2.0) && row_f64(at, 16, n.div_ceil(2), 2.0) && row_f64(at, 0, n, 2.0));
+            assert!(row_f64(at, 8, n, (ANY, 2.0)) && !row_f64(at, 8, n, (ANY, 1.0)));
+            assert!(row_f64(at, 8, n, (1.0, 2.0)) && !row_f64(at, 8, n, (1.5, 2.0)));
+            assert!(row_f64(at, -8, 1, (ANY, 2.0)) && row_f64(at, 0, n, (1.0, 2.0)));
+            assert!(
+                row_f64(at, 16, n.div_ceil(2), (0.5, 2.0)) && !row_f64(at, 16, n.div_ceil(2), (1.5, 2.0))
+            );
             for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -2.0] {
                 row[n - 1] = bad;
-                assert!(!row_f64(row.as_ptr().cast(), 8, n, 2.0));
+                assert!(!row_f64(row.as_ptr().cast(), 8, n, (ANY, 2.0)));
                 let narrow: Vec<f32> = row.iter().map(|x| *x as f32).collect();
-                assert!(!row_f32(narrow.as_ptr().cast(), 4, n, 2.0));
+                assert!(!row_f32(narrow.as_ptr().cast(), 4, n, (f32::NEG_INFINITY, 2.0)));
             }
+            for bad in [f64::NAN, -f64::NAN, -1.0, -0.0, 0.0, 5e-324, 0.2499, 2.0, f64::INFINITY, -3.0] {
+                row[n - 1] = bad;
+                let at = row.as_ptr().cast();
+                assert!(
+                    !row_f64(at, 8, n, (0.25, 2.0))
+                        && !row_f64(at.wrapping_add(8 * n - 8), 0, 1, (0.25, 2.0))
+                );
+                let narrow: Vec<f32> = row.iter().map(|x| *x as f32).collect();
+                assert!(!row_f32(narrow.as_ptr().cast(), 4, n, (0.25, 2.0)));
+            }
+            row[n - 1] = 0.25;
+            assert!(row_f64(row.as_ptr().cast(), 8, n, (0.25, 2.0)));
         }
     }
 

@@ -7,10 +7,14 @@
 use std::ffi::c_int;
 
 macro_rules! functions {
-    ($($name:ident($($arg:ident),+)),* $(,)?) => {
-        mod c {
+    ($($name:ident($($arg:ident),+)),* $(,)?; $($other:ident($($other_arg:ident),+)),*) => {
+        /// The symbols themselves, for machine code.
+        pub(super) mod c {
             #[link(name = "m")]
-            unsafe extern "C" { $(pub(super) fn $name($($arg: f64),+) -> f64;)* }
+            unsafe extern "C" {
+                $(pub(in crate::objects) fn $name($($arg: f64),+) -> f64;)*
+                $(pub(in crate::objects) fn $other($($other_arg: f64),+) -> f64;)*
+            }
         }
         $(
             #[inline]
@@ -25,7 +29,8 @@ macro_rules! functions {
 functions! {
     exp(x), expm1(x), log(x), log2(x), log10(x), log1p(x),
     sin(x), cos(x), tan(x), asin(x), acos(x), atan(x), sinh(x), cosh(x), tanh(x), erf(x), erfc(x),
-    atan2(y, x), fmod(x, y), pow(x, y),
+    atan2(y, x), fmod(x, y), pow(x, y);
+    hypot(x, y)
 }
 
 #[cfg(target_os = "linux")]

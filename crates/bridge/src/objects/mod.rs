@@ -30,6 +30,7 @@ mod profile;
 mod materialise;
 pub(crate) mod layout;
 mod libm;
+pub(crate) mod vectors;
 mod python;
 mod probe;
 mod remembered;
@@ -154,9 +155,31 @@ pub fn address(entry: Entry) -> usize {
         Entry::MathPow => math::pow as _,
         Entry::MathHypot => math::hypot as _,
 
+        Entry::FastExp => libm::c::exp as _,
+        Entry::FastExpm1 => libm::c::expm1 as _,
+        Entry::FastLog => libm::c::log as _,
+        Entry::FastLog2 => libm::c::log2 as _,
+        Entry::FastLog10 => libm::c::log10 as _,
+        Entry::FastLog1p => libm::c::log1p as _,
+        Entry::FastSin => libm::c::sin as _,
+        Entry::FastCos => libm::c::cos as _,
+        Entry::FastTan => libm::c::tan as _,
+        Entry::FastAsin => libm::c::asin as _,
+        Entry::FastAcos => libm::c::acos as _,
+        Entry::FastAtan => libm::c::atan as _,
+        Entry::FastSinh => libm::c::sinh as _,
+        Entry::FastCosh => libm::c::cosh as _,
+        Entry::FastTanh => libm::c::tanh as _,
+        Entry::FastErf => libm::c::erf as _,
+        Entry::FastErfc => libm::c::erfc as _,
+        Entry::FastAtan2 => libm::c::atan2 as _,
+        Entry::FastHypot => libm::c::hypot as _,
+        Entry::FastPow => libm::c::pow as _,
+
         Entry::Observe => profile::observe as _,
         Entry::ArraysApart => arrays::apart as _,
         Entry::ArrayWithin => arrays::within as _,
+        Entry::ArrayAbove => arrays::above as _,
         Entry::NpUnderIgnored => numpy::under_ignored as _,
         Entry::PollPending => names::poll_pending as _,
     };

@@ -13,6 +13,7 @@
 use std::mem::{offset_of, size_of};
 
 use overdrive_base::layout::ObjectLayout;
+use overdrive_base::table::Entry;
 
 /// What native code gets from its caller beside the frame. Lives at least as long as the call.
 #[repr(C)]
@@ -56,6 +57,16 @@ pub struct Services {
     pub should_fail: usize,
 }
 
+/// A function that takes and gives vectors of floats, by the C calling convention.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorForm {
+    /// One of the table's `Fast` entries.
+    pub entry: Entry,
+    /// Floats in a vector: 2, 4 or 8.
+    pub lanes: u32,
+    pub address: usize,
+}
+
 /// The process that the code will run in.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -63,6 +74,8 @@ pub struct Target<'a> {
     /// Address of every entry of the object table, by `Entry as usize`; 0: does not exist here.
     pub entries: &'a [usize],
     pub services: Services,
+    /// Vector forms of functions, all of which the processor that code is made for can run.
+    pub vectors: &'a [VectorForm],
     /// Address of every constant of the function, by `ConstId`. They must outlive the code.
     pub consts: &'a [usize],
 }

@@ -54,6 +54,7 @@ pub struct Compiled {
     entry: NativeFn,
     llvm_ir: Option<String>,
     asm: Option<String>,
+    vector_functions: Vec<&'static str>,
     timings: Vec<(&'static str, Duration)>,
 }
 
@@ -76,6 +77,11 @@ impl Compiled {
     /// Assembly, with `Options::keep`.
     pub fn asm(&self) -> Option<&str> {
         self.asm.as_deref()
+    }
+
+    /// Functions of `math` that are called in a vector form.
+    pub fn vector_functions(&self) -> &[&'static str] {
+        &self.vector_functions
     }
 
     /// Time of each stage, in order.
@@ -105,6 +111,11 @@ pub fn compile(f: &Function, target: &Target<'_>, options: &Options) -> Result<C
     }
 
     passes::run(&module, &machine, options.level, f.has_neighbours)?;
+    let mut vector_functions = vec![];
+    if f.fastmath {
+        vector_functions = lower::vector_forms_called(&module);
+        passes::inline_forwards(&module, &machine)?;
+    }
     clock.stage("optimise");
 
     let llvm_ir = options.keep.then(|| module.print_to_string().to_string());
@@ -124,7 +135,7 @@ pub fn compile(f: &Function, target: &Target<'_>, options: &Options) -> Result<C
     clock.stage("load");
 
     let asm = asm.map(|text| String::from_utf8_lossy(text.as_slice()).trim_end_matches('\0').to_owned());
-    Ok(Compiled { memory, entry, llvm_ir, asm, timings: clock.stages })
+    Ok(Compiled { memory, entry, llvm_ir, asm, vector_functions, timings: clock.stages })
 }
 
 struct Clock {

@@ -10,6 +10,7 @@ mod numbers;
 mod objects;
 mod refs;
 mod table;
+mod fast;
 mod exits;
 
 use inkwell::IntPredicate;
@@ -29,6 +30,8 @@ use crate::error::CodegenError;
 use exits::Exits;
 use memory::Region;
 use words::Words;
+
+pub(crate) use fast::vector_forms_called;
 
 /// Name of the function in its object.
 pub(crate) const SYMBOL: &str = "od_native";

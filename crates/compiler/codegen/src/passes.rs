@@ -43,8 +43,17 @@ pub(crate) fn run(
         Level::Quick => QUICK.to_owned(),
         Level::Full => format!("{FULL}{}{LAST}", if has_neighbours { NEIGHBOURS } else { "" }),
     };
+    run_text(module, machine, &passes)
+}
+
+/// Functions that only pass on to an address are gone behind this. Only the vectoriser had to see them.
+pub(crate) fn inline_forwards(module: &Module<'_>, machine: &Machine) -> Result<(), CodegenError> {
+    run_text(module, machine, "always-inline,globaldce")
+}
+
+fn run_text(module: &Module<'_>, machine: &Machine, passes: &str) -> Result<(), CodegenError> {
     let options = PassBuilderOptions::create();
     module
-        .run_passes(&passes, &machine.llvm, options)
+        .run_passes(passes, &machine.llvm, options)
         .map_err(|e| CodegenError::Llvm { stage: "optimise", message: e.to_string() })
 }

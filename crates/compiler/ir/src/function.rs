@@ -60,6 +60,9 @@ pub struct Function {
     pub remarks: Vec<(u32, String)>,
     /// Some loop computes the sums of neighbouring iterations side by side: they may become the parts of vectors.
     pub has_neighbours: bool,
+    /// Float operations may be reassociated and contracted, signs of zeros may differ, and functions of `math` may be
+    /// computed less exactly: the user asked for it. The interpreter stays exact.
+    pub fastmath: bool,
     /// Number of profile slots (`Entry::Observe`).
     pub n_profile: u32,
     /// Global variables (`co_names[n]`) that are held in registers: each exit's `locals` end with one slot for each of

@@ -36,7 +36,7 @@ pub enum CheckedOp {
     Mul,
 }
 
-/// IEEE operations, one rounding each (never contracted or reassociated).
+/// IEEE operations, one rounding each (contracted or reassociated only in a function with `fastmath`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloatOp {
     Add,

@@ -62,6 +62,7 @@ impl Parser<'_> {
         self.function.n_args = self.lexer.number("the number of arguments")?;
         self.function.needs_frame = self.lexer.eat_word("frame")?;
         self.function.has_neighbours = self.lexer.eat_word("neighbours")?;
+        self.function.fastmath = self.lexer.eat_word("fastmath")?;
         if self.lexer.eat_word("profile")? {
             self.function.n_profile = self.lexer.number("the number of profile slots")?;
         }

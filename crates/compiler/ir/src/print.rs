@@ -34,6 +34,9 @@ impl Display for Function {
         if self.has_neighbours {
             write!(f, " neighbours")?;
         }
+        if self.fastmath {
+            write!(f, " fastmath")?;
+        }
         if self.n_profile != 0 {
             write!(f, " profile {}", self.n_profile)?;
         }

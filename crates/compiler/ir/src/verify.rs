@@ -345,6 +345,9 @@ impl Verifier<'_> {
                 self.error(format!("{name} may run Python code and has no position"));
             }
         }
+        if entry.fast_name().is_some() && !self.f.fastmath {
+            self.error(format!("{name} belongs to functions with fastmath"));
+        }
         if entry == Entry::Dealloc {
             self.error("dealloc belongs to the code generator: write decref");
         }

@@ -160,6 +160,10 @@ fn the_object_table() {
         "b0(v0: obj): table dealloc(v0) at 0 return v0",
         &["b0, instruction 0: dealloc belongs to the code generator: write decref"],
     );
+    check(
+        "b0(v0: obj): v1 = fconst 1.0 v2 = table fast_exp(v1) return v0",
+        &["b0, instruction 1: fast_exp belongs to functions with fastmath"],
+    );
     check_with(
         "profile 2",
         "b0(v0: obj): v1 = iconst 2 table observe(v1, v0) return v0",

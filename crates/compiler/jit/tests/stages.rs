@@ -59,7 +59,7 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         breaker_mask: 1,
     };
     let services = Services { exit: 0x4000, poll: 0x4100, should_fail: 0x4200 };
-    compile(request, &Target { layout: &layout, entries, services, consts: &[] })
+    compile(request, &Target { layout: &layout, entries, services, vectors: &[], consts: &[] })
 }
 
 fn request(text: &str) -> CompileRequest {

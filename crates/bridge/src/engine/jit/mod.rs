@@ -95,6 +95,20 @@ pub(crate) fn original<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyA
     unsafe { Bound::from_borrowed_ptr_or_opt(object.py(), (*object.as_ptr().cast::<JitFunction>()).original) }
 }
 
+/// The unit of a jitted callable, unless it only calls its original.
+pub(crate) fn unit_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Unit> {
+    if !is_jit_function(object.as_ptr()) {
+        return None;
+    }
+    // SAFETY: the type was checked; the field is null, or the unit lives as long as the object, which is borrowed.
+    unsafe { (*object.as_ptr().cast::<JitFunction>()).unit.as_ref() }
+}
+
+/// Whether a jitted callable was made with `fastmath`.
+pub(crate) fn is_fastmath(object: &Bound<'_, PyAny>) -> bool {
+    unit_of(object).is_some_and(|unit| unit.fastmath.get())
+}
+
 /// From now on the original is called. What was compiled is kept: it may be running.
 ///
 /// # Safety

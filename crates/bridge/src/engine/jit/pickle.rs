@@ -53,6 +53,12 @@ fn reduced<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
     let jit = py.import("overdrive")?.getattr("jit")?;
     let Some(original) = super::original(object) else { return Ok(name) };
+    if !super::is_fastmath(object) {
+        return (jit, (original,)).into_bound_object(py);
+    }
+    let options = PyDict::new(py);
+    options.set_item("fastmath", true)?;
+    let jit = py.import("functools")?.getattr("partial")?.call((jit,), Some(&options))?;
     (jit, (original,)).into_bound_object(py)
 }
 

@@ -1,7 +1,8 @@
-//! Numbers and truth values: exactly what the IR says, bit for bit. No fast-math flag is ever set, nothing is contracted,
-//! and only operations that are single IEEE instructions become LLVM intrinsics.
+//! Numbers and truth values: exactly what the IR says, bit for bit. Only operations that are single IEEE instructions
+//! become LLVM intrinsics, and nothing is contracted or reassociated unless the function has `fastmath`. NaNs and
+//! infinities keep their meaning there too: checks look at them.
 
-use inkwell::values::{BasicValueEnum, FloatValue, IntValue};
+use inkwell::values::{BasicValueEnum, FastMathFlags, FloatValue, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 use overdrive_ir::entities::ExitId;
 use overdrive_ir::inst::{BoolOp, CheckedOp, Cmp, FloatOp, FloatUnary, Inst, IntOp};
@@ -37,10 +38,10 @@ impl<'ctx> Lower<'_, 'ctx> {
             Inst::Float(op, x, y) => {
                 let (x, y) = (self.float(*x)?, self.float(*y)?);
                 match op {
-                    FloatOp::Add => b.build_float_add(x, y, "")?.into(),
-                    FloatOp::Sub => b.build_float_sub(x, y, "")?.into(),
-                    FloatOp::Mul => b.build_float_mul(x, y, "")?.into(),
-                    FloatOp::Div => b.build_float_div(x, y, "")?.into(),
+                    FloatOp::Add => self.loosely(b.build_float_add(x, y, "")?)?.into(),
+                    FloatOp::Sub => self.loosely(b.build_float_sub(x, y, "")?)?.into(),
+                    FloatOp::Mul => self.loosely(b.build_float_mul(x, y, "")?)?.into(),
+                    FloatOp::Div => self.loosely(b.build_float_div(x, y, "")?)?.into(),
                     FloatOp::CopySign => self.intrinsic("llvm.copysign", &[x, y])?.into(),
                 }
             }
@@ -81,6 +82,19 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             other => return Err(self.malformed(format!("{other:?} is not about numbers"))),
         })
+    }
+
+    /// Lets LLVM reassociate and contract an operation where the function allows it. No reciprocals: that of a tiny
+    /// divisor is infinite where the quotient is not.
+    fn loosely(&self, x: FloatValue<'ctx>) -> Result<FloatValue<'ctx>> {
+        if self.f.fastmath
+            && let Some(inst) = x.as_instruction()
+        {
+            let flags =
+                FastMathFlags::AllowReassoc | FastMathFlags::AllowContract | FastMathFlags::NoSignedZeros;
+            inst.set_fast_math_flags(flags).map_err(|e| self.malformed(format!("{e:?}")))?;
+        }
+        Ok(x)
     }
 
     fn int_op(&self, op: IntOp, x: IntValue<'ctx>, y: IntValue<'ctx>) -> Result<IntValue<'ctx>> {

@@ -47,6 +47,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             _ => {}
         }
         let passed = self.arguments(&signature, args)?;
+        if entry.fast_name().is_some() {
+            return self.fast(entry, &passed).map(Some);
+        }
         Ok(match (signature.failure, fail) {
             (Failure::Declines, Some(exit)) => {
                 let value = self.declining(entry, &signature, passed, exit)?;

@@ -47,6 +47,7 @@ struct Attributes {
     nosync: Attribute,
     nofree: Attribute,
     cold: Attribute,
+    always_inline: Attribute,
     /// `memory(none)`, `memory(read)`, `memory(argmem: write)`, `memory(read, argmem: readwrite)`.
     memory_none: Attribute,
     memory_read: Attribute,
@@ -114,6 +115,7 @@ impl<'ctx> Words<'ctx> {
                 nosync: attribute("nosync", 0),
                 nofree: attribute("nofree", 0),
                 cold: attribute("cold", 0),
+                always_inline: attribute("alwaysinline", 0),
                 memory_none: memory(0),
                 memory_read: memory(0b01_01_01_01_01_01),
                 memory_out: memory(0b10),
@@ -143,6 +145,14 @@ impl<'ctx> Words<'ctx> {
         function.add_attribute(AttributeLoc::Function, self.attributes.nounwind);
         let no_builtins = self.context.create_string_attribute("no-builtins", "");
         function.add_attribute(AttributeLoc::Function, no_builtins);
+    }
+
+    /// Attributes of a function that only passes on.
+    pub(super) fn describe_forward(&self, function: FunctionValue<'ctx>) {
+        let a = &self.attributes;
+        for attribute in [a.nounwind, a.willreturn, a.nosync, a.nofree, a.memory_none, a.always_inline] {
+            function.add_attribute(AttributeLoc::Function, attribute);
+        }
     }
 
     /// What LLVM may assume of a call.

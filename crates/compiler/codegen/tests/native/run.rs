@@ -454,6 +454,11 @@ extern "C" fn entry<const E: usize>(
     )
 }
 
+/// An entry with a float result, which comes in another register: functions of `math` without CPython's rules.
+extern "C" fn function<const E: usize>(f0: f64, f1: f64) -> f64 {
+    f64::from_bits(dispatch(E, Raw { ints: vec![], floats: vec![f0.to_bits(), f1.to_bits()] }))
+}
+
 fn dispatch(number: usize, raw: Raw) -> u64 {
     with_run(0, |run| run.entry(Entry::ALL[number], &raw))
 }
@@ -466,11 +471,27 @@ macro_rules! ten {
         entry::<{ 10 * $d + 8 }> as *const () as usize, entry::<{ 10 * $d + 9 }> as *const () as usize ),*] };
 }
 
+/// The entry of a number and its function.
+macro_rules! functions {
+    ($($n:literal)*) => {
+        [$( (FIRST_FUNCTION + $n, function::<{ FIRST_FUNCTION + $n }> as *const () as usize) ),*]
+    };
+}
+
+const FIRST_FUNCTION: usize = Entry::FastExp as usize;
+
 /// Addresses of all entries.
 pub(crate) fn entries() -> Vec<usize> {
     let all = ten!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     assert!(Entry::ALL.len() <= all.len(), "more entries than functions here");
-    all[..Entry::ALL.len()].to_vec()
+    let mut all = all[..Entry::ALL.len()].to_vec();
+    for (number, address) in functions!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19) {
+        all[number] = address;
+    }
+    let with_floats =
+        |e: &&Entry| e.signature().failure == Failure::Never && e.signature().result == Some(Ty::F64);
+    assert_eq!(Entry::ALL.iter().filter(with_floats).count(), 20, "entries that give floats");
+    all
 }
 
 pub(crate) fn services() -> Services {
@@ -483,5 +504,5 @@ pub(crate) fn services() -> Services {
 
 /// The target that a world is.
 pub(crate) fn target<'a>(world: &'a World, entries: &'a [usize], consts: &'a [usize]) -> Target<'a> {
-    Target { layout: &world.layout, entries, services: services(), consts }
+    Target { layout: &world.layout, entries, services: services(), vectors: &[], consts }
 }

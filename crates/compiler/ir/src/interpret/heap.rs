@@ -81,6 +81,31 @@ pub struct Array {
 impl Array {
     /// The table's `array_within`, for any number of steps.
     pub fn is_within(&self, k: i64, spans: [(i64, i64); 2]) -> bool {
+        if self.dtype == DType::I64 {
+            return self.all_elements(spans, |bytes| {
+                let x = bytes.try_into().ok().map(i64::from_ne_bytes);
+                x.is_some_and(|x| (-(1i128 << k)..1 << k).contains(&x.into()))
+            });
+        }
+        self.all_floats(spans, |x| x.abs() < 2f64.powi(k as i32))
+    }
+
+    /// The table's `array_above`, for any number of steps.
+    pub fn is_above(&self, k: i64, spans: [(i64, i64); 2]) -> bool {
+        self.all_floats(spans, |x| (2f64.powi(-k as i32)..2f64.powi(k as i32)).contains(&x))
+    }
+
+    fn all_floats(&self, spans: [(i64, i64); 2], test: impl Fn(f64) -> bool) -> bool {
+        self.all_elements(spans, |bytes| {
+            let x = match self.dtype {
+                DType::F32 => bytes.try_into().ok().map(|b| f64::from(f32::from_ne_bytes(b))),
+                _ => bytes.try_into().ok().map(f64::from_ne_bytes),
+            };
+            x.is_some_and(&test)
+        })
+    }
+
+    fn all_elements(&self, spans: [(i64, i64); 2], test: impl Fn(&[u8]) -> bool) -> bool {
         let spans: Vec<(i64, i64)> = self
             .shape
             .iter()
@@ -98,18 +123,8 @@ impl Array {
             offsets = offsets.iter().flat_map(|at| (*lo..=*hi).map(move |i| at + i * stride)).collect();
         }
         offsets.iter().all(|at| {
-            let bytes = |n: usize| self.data.get(*at as usize..*at as usize + n);
-            if self.dtype == DType::I64 {
-                let x = bytes(8).and_then(|b| b.try_into().ok()).map(i64::from_ne_bytes);
-                return x.is_some_and(|x| (-(1i128 << k)..1 << k).contains(&x.into()));
-            }
-            let x = match self.dtype {
-                DType::F32 => {
-                    bytes(4).and_then(|b| b.try_into().ok()).map(|b| f64::from(f32::from_ne_bytes(b)))
-                }
-                _ => bytes(8).and_then(|b| b.try_into().ok()).map(f64::from_ne_bytes),
-            };
-            x.is_some_and(|x| x.abs() < 2f64.powi(k as i32))
+            let at = *at as usize;
+            self.data.get(at..at + self.dtype.size() as usize).is_some_and(&test)
         })
     }
 }

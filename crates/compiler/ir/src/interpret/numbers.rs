@@ -3,6 +3,7 @@
 //! Results are those of the machine's own libm through `std`, as the bridge's are; entries that `std` has no function for
 //! (erf, erfc) are left out.
 
+use overdrive_base::fast::FUNCTIONS;
 use overdrive_base::table::Entry;
 
 use crate::interpret::arith;
@@ -61,6 +62,7 @@ pub(super) fn float_round(x: f64) -> Option<i64> {
 
 /// One-argument functions of `math`.
 pub(super) fn math1(entry: Entry, x: f64) -> Option<f64> {
+    let (entry, is_fast) = exact(entry);
     let y = match entry {
         Entry::MathExp => x.exp(),
         Entry::MathExpm1 => x.exp_m1(),
@@ -79,11 +81,12 @@ pub(super) fn math1(entry: Entry, x: f64) -> Option<f64> {
         Entry::MathTanh => x.tanh(),
         _ => return None,
     };
-    in_domain(y, &[x])
+    if is_fast { Some(y) } else { in_domain(y, &[x]) }
 }
 
 /// Two-argument functions.
 pub(super) fn math2(entry: Entry, x: f64, y: f64) -> Option<f64> {
+    let (entry, is_fast) = exact(entry);
     let z = match entry {
         Entry::MathAtan2 => x.atan2(y),
         Entry::MathFmod => x % y,
@@ -91,7 +94,12 @@ pub(super) fn math2(entry: Entry, x: f64, y: f64) -> Option<f64> {
         Entry::MathHypot => x.hypot(y),
         _ => return None,
     };
-    in_domain(z, &[x, y])
+    if is_fast { Some(z) } else { in_domain(z, &[x, y]) }
+}
+
+/// The function behind an entry, and whether it goes without CPython's rules.
+fn exact(entry: Entry) -> (Entry, bool) {
+    FUNCTIONS.iter().find(|f| f.fast == entry).map_or((entry, false), |f| (f.exact, true))
 }
 
 /// Declines where CPython raises: NaN out of no NaN, infinity out of finite numbers.

@@ -19,6 +19,7 @@ pub(crate) fn function(seed: u64, size: usize) -> Function {
     let mut f = Function::new(r.pick(&names), r.below(4) as u32);
     f.needs_frame = r.coin();
     f.has_neighbours = r.coin();
+    f.fastmath = r.coin();
     f.n_profile = r.below(3) as u32;
     for _ in 0..=r.below(6) {
         let c = constant(&mut r);

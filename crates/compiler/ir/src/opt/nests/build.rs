@@ -2,8 +2,9 @@
 //!
 //! In: the usual path and the plan. Out: new blocks behind the old ones; all ways into the nest lead to the entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use overdrive_base::flavour::Ty;
 use overdrive_base::table::Entry;
 
 use super::affine::Sym;
@@ -61,6 +62,11 @@ impl Recipe {
             let stays: Vec<&str> = self.plan.stays.iter().map(String::as_str).collect();
             text += &format!("; tests that stay in it: {}", stays.join(", "));
         }
+        let names: BTreeSet<&str> = self.plan.fast.values().filter_map(|fast| fast.fast_name()).collect();
+        if !names.is_empty() {
+            let names: Vec<&str> = names.into_iter().collect();
+            text += &format!("; arguments too, of math's {}", names.join(", "));
+        }
         text
     }
 }
@@ -85,6 +91,7 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let late = std::mem::take(&mut b.recipe.plan.late);
     let elements = std::mem::take(&mut b.recipe.plan.strip);
     let flags = std::mem::take(&mut b.recipe.plan.flags);
+    let finite_behind = std::mem::take(&mut b.recipe.plan.finite_behind);
     b.branch_on(&conds, (header, args.clone()));
     b.branch_on(&carried, (header, args.clone()));
     b.branch_on(&late, (header, args.clone()));
@@ -111,16 +118,27 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let is_last = b.push(Inst::ICmp(Cmp::Lt, bound, end));
     let end = b.push(Inst::Select(is_last, bound, end));
     b.runs_to(end);
-    b.branch_on(&elements, (header, args.clone()));
+    if finite_behind.is_empty() {
+        b.branch_on(&elements, (header, args.clone()));
+    }
     let in_strip = b.at;
 
     let copy = b.copy_nest(&at_entry, end);
-    b.f.terminate(in_strip, Terminator::Jump(copy.header, args));
+    b.f.terminate(in_strip, Terminator::Jump(copy.header, args.clone()));
 
     // Behind a strip: done, or CPython asks, or the next one.
+    b.at = copy.after;
+    if !finite_behind.is_empty() {
+        let mut all = b.push(Inst::BConst(true));
+        for v in finite_behind {
+            let v = b.copies.value(v);
+            let finite = b.is_finite(v);
+            all = b.push(Inst::Bool(BoolOp::And, all, finite));
+        }
+        b.go_on_if(Some(all), (header, args));
+    }
     let args = b.params(copy.header);
     let counter = b.copies.value(b.recipe.loops[0].counter);
-    b.at = copy.after;
     let goes_on = b.push(Inst::ICmp(Cmp::Lt, counter, bound));
     let more = b.f.add_block();
     b.f.terminate(b.at, branch(goes_on, (more, vec![]), (header, args.clone())));
@@ -287,9 +305,18 @@ impl Builder<'_> {
             }
             Cond::FloatBelow(v, k) => self.float_bound(*v, Cmp::Le, *k),
             Cond::FloatAbove(v, k) => self.float_bound(*v, Cmp::Ge, -*k),
+            Cond::Positive(v, k) => {
+                let v = self.invariant(*v);
+                let limit = match self.f.ty(v) {
+                    Ty::F32 => Inst::F32Const((2f32.powi(-k)).max(f32::MIN_POSITIVE).to_bits()),
+                    _ => Inst::FConst(2f64.powi(-k).to_bits()),
+                };
+                let limit = self.push(limit);
+                self.push(Inst::FCmp(Cmp::Ge, v, limit))
+            }
             Cond::UnderIgnored => self.push(table(Entry::NpUnderIgnored, vec![])),
             Cond::Apart(a, b) => self.push(table(Entry::ArraysApart, vec![*a, *b])),
-            Cond::Within { array, dtype, k, axes } => {
+            Cond::Within { array, dtype, k, is_positive, axes } => {
                 let element = self.int(dtype.number());
                 let k = self.int((*k).into());
                 let [(lo0, hi0), (lo1, hi1)] = axes;
@@ -300,7 +327,8 @@ impl Builder<'_> {
                 let trips = self.push(Inst::Int(IntOp::Sub, self.end, counter));
                 let work = self.sym(&work);
                 let most = self.push(Inst::Int(IntOp::Mul, trips, work));
-                self.push(table(Entry::ArrayWithin, vec![*array, element, k, lo0, hi0, lo1, hi1, most]))
+                let entry = if *is_positive { Entry::ArrayAbove } else { Entry::ArrayWithin };
+                self.push(table(entry, vec![*array, element, k, lo0, hi0, lo1, hi1, most]))
             }
         }
     }
@@ -314,13 +342,23 @@ impl Builder<'_> {
     fn float_bound(&mut self, v: Value, cmp: Cmp, k: i32) -> Value {
         let v = self.invariant(v);
         let abs = self.push(Inst::FloatUnary(FloatUnary::Abs, v));
-        let limit = if self.f.ty(v) == overdrive_base::flavour::Ty::F32 {
+        let limit = if self.f.ty(v) == Ty::F32 {
             Inst::F32Const(2f32.powi(k.clamp(-126, 127)).to_bits())
         } else {
             Inst::FConst(2f64.powi(k).to_bits())
         };
         let limit = self.push(limit);
         self.push(Inst::FCmp(cmp, abs, limit))
+    }
+
+    fn is_finite(&mut self, v: Value) -> Value {
+        let abs = self.push(Inst::FloatUnary(FloatUnary::Abs, v));
+        let most = match self.f.ty(v) {
+            Ty::F32 => Inst::F32Const(f32::MAX.to_bits()),
+            _ => Inst::FConst(f64::MAX.to_bits()),
+        };
+        let most = self.push(most);
+        self.push(Inst::FCmp(Cmp::Le, abs, most))
     }
 
     /// Reads lengths, strides and addresses once: behind a check that stays in the loop, LLVM would not dare to.
@@ -408,6 +446,9 @@ impl Builder<'_> {
                     CheckedOp::Mul => IntOp::Mul,
                 };
                 Inst::Int(op, *a, *b)
+            }
+            (Inst::Table { args, .. }, _) if let Some(fast) = plan.fast.get(&place) => {
+                Inst::Table { entry: *fast, args: args.clone(), pos: None, fail: None }
             }
             _ => inst.clone(),
         };

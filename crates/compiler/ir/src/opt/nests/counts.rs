@@ -62,7 +62,8 @@ impl Planner<'_, '_> {
             self.widen(&mut boxes, access.array, axes);
         }
         for (array, axes) in boxes {
-            self.plan.strip.push(Cond::Within { array, dtype: DType::I64, k: k as i32, axes });
+            let k = k as i32;
+            self.plan.strip.push(Cond::Within { array, dtype: DType::I64, k, is_positive: false, axes });
         }
     }
 

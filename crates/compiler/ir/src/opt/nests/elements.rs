@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use overdrive_base::flavour::DType;
+use overdrive_base::table::Entry;
 
 use super::affine::Sym;
 use super::hot::Def;
@@ -41,6 +42,10 @@ pub(super) enum Asked {
     Branch { block: Block, scales: bool },
     /// A guard in front of a conversion to an integer.
     Guard { block: Block, at: usize },
+    /// A function of `math`, the result of which this is.
+    Call { block: Block, at: usize, fast: Entry },
+    /// A guard that this is above zero.
+    Positive { block: Block, at: usize },
 }
 
 impl Planner<'_, '_> {
@@ -124,7 +129,7 @@ impl Planner<'_, '_> {
             let mut floats = Floats::new(self.hot, &known, k);
             let mut proven = vec![];
             for check in &self.floats {
-                proven.push(floats.bits(check.result).is_some_and(|bits| bits <= check.limit));
+                proven.push(check.holds(&mut floats));
             }
             let n = proven.iter().filter(|p| **p).count();
             if n > best.as_ref().map_or(0, |b| b.0) && self.stays_below(&mut floats) {
@@ -135,6 +140,7 @@ impl Planner<'_, '_> {
             Some((_, floats, proven)) => (proven, Some(floats)),
             None => (vec![false; self.floats.len()], None),
         };
+        let (proven, floats) = self.narrow(proven, floats, &known);
         let checks = std::mem::take(&mut self.floats);
         for (check, proven) in checks.iter().zip(proven) {
             match check.asked {
@@ -147,7 +153,19 @@ impl Planner<'_, '_> {
                         self.plan.late.push(Cond::UnderIgnored);
                     }
                 }
-                Asked::Guard { block, at } if !proven => self.unsure.push((block, at)),
+                Asked::Guard { block, at }
+                | Asked::Call { block, at, .. }
+                | Asked::Positive { block, at }
+                    if !proven =>
+                {
+                    self.unsure.push((block, at));
+                }
+                Asked::Call { block, at, fast } => {
+                    self.plan.fast.insert((block, at), fast);
+                }
+                Asked::Positive { block, at } => {
+                    self.plan.held.insert((block, at));
+                }
                 Asked::Guard { block, at } => {
                     self.plan.held.insert((block, at));
                     let mut converted = self.hot.converted.borrow_mut();
@@ -166,8 +184,21 @@ impl Planner<'_, '_> {
         Some(())
     }
 
-    /// Whether stores keep elements that are loaded again below the limit: into another array, or of such a value.
+    /// Whether stores keep elements that are loaded again below the limit: into another array, or of such a value. What a
+    /// value is made of may be elements of further arrays, whose stores then count too.
     pub(super) fn stays_below(&self, floats: &mut Floats<'_, '_>) -> bool {
+        loop {
+            let known = (floats.loads.len(), floats.positive.len());
+            if !self.stores_fit(floats) {
+                return false;
+            }
+            if known == (floats.loads.len(), floats.positive.len()) {
+                return true;
+            }
+        }
+    }
+
+    fn stores_fit(&self, floats: &mut Floats<'_, '_>) -> bool {
         let arrays: BTreeSet<Value> =
             floats.loads.iter().filter_map(|v| self.loads.get(v)).map(|access| access.array).collect();
         if arrays.is_empty() {
@@ -176,11 +207,20 @@ impl Planner<'_, '_> {
         self.stores.iter().all(|(array, value, dtype)| match array {
             None => false,
             Some(array) if !arrays.contains(array) => true,
-            Some(_) => {
-                let k = floats.k;
-                matches!(dtype, DType::F64 | DType::F32) && floats.bits(*value).is_some_and(|bits| bits <= k)
+            Some(array) => {
+                let (k, is_positive) = self.asked_of(*array, floats);
+                matches!(dtype, DType::F64 | DType::F32)
+                    && floats.bits(*value).is_some_and(|bits| bits <= k)
+                    && (!is_positive || floats.above(*value).is_some_and(|low| low <= k))
             }
         })
+    }
+
+    /// The limit of an array's elements, and whether they must be positive.
+    fn asked_of(&self, array: Value, floats: &Floats<'_, '_>) -> (i32, bool) {
+        let loads = || self.loads.iter().filter(|(_, access)| access.array == array).map(|(v, _)| *v);
+        let k = loads().map(|v| floats.limit(v)).min().unwrap_or(floats.k);
+        (k, loads().any(|v| floats.positive.contains(&v)))
     }
 
     pub(super) fn test_floats(&mut self, floats: &Floats<'_, '_>) {
@@ -188,10 +228,13 @@ impl Planner<'_, '_> {
         for v in &floats.leaves {
             let is_carried = self.hot.def(*v) == Def::Param(header);
             let into = if is_carried { &mut self.plan.carried } else { &mut self.plan.conds };
-            into.push(Cond::FloatBelow(*v, floats.k));
+            into.push(Cond::FloatBelow(*v, floats.limit(*v)));
         }
         for v in &floats.divisors {
-            self.plan.conds.push(Cond::FloatAbove(*v, floats.k));
+            self.plan.conds.push(Cond::FloatAbove(*v, floats.limit(*v)));
+        }
+        for v in floats.positive.iter().filter(|v| self.hot.is_invariant(**v)) {
+            self.plan.conds.push(Cond::Positive(*v, floats.limit(*v)));
         }
         let mut boxes: BTreeMap<Value, [(Sym, Sym); 2]> = BTreeMap::new();
         let mut dtypes = BTreeMap::new();
@@ -203,9 +246,10 @@ impl Planner<'_, '_> {
         self.keep_apart(&boxes.keys().copied().collect());
         for (array, axes) in boxes {
             let Some(dtype) = dtypes.get(&array).copied() else { continue };
+            let (k, is_positive) = self.asked_of(array, floats);
             let moves = axes.iter().any(|(lo, hi)| lo.mentions_end() || hi.mentions_end());
             let into = if moves { &mut self.plan.strip } else { &mut self.plan.late };
-            into.push(Cond::Within { array, dtype, k: floats.k, axes });
+            into.push(Cond::Within { array, dtype, k, is_positive, axes });
         }
     }
 

@@ -184,7 +184,7 @@ impl<'a> Hot<'a> {
     }
 
     /// Where a block goes on the usual path.
-    fn usual_successors(&self, block: Block) -> Vec<Block> {
+    pub(super) fn usual_successors(&self, block: Block) -> Vec<Block> {
         let Some(terminator) = &self.f.blocks[block.index()].terminator else { return vec![] };
         match terminator {
             Terminator::Jump(to, _) => vec![*to],
@@ -356,7 +356,7 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         Inst::Table { entry, .. } => {
             *entry == Entry::PollPending
                 || (entry.signature().effect == Effect::Pure
-                    && !matches!(entry, Entry::ArraysApart | Entry::ArrayWithin))
+                    && !matches!(entry, Entry::ArraysApart | Entry::ArrayWithin | Entry::ArrayAbove))
         }
         Inst::IncRef(_)
         | Inst::DecRef { .. }

@@ -3,7 +3,8 @@
 //! A nest of counted loops that computes on array elements checks every index, every sum and every float result, and
 //! polls in every iteration; no vectoriser takes that. Whether all of it is going to be fine can mostly be seen before
 //! the nest begins: bounds of indices follow from loop bounds and lengths ([`affine`]), those of numbers from element
-//! types and one look at the elements ([`ranges`], [`elements`]). So an entry tests that ([`plan`]), and the copy ([`build`]) does not.
+//! types and one look at the elements ([`ranges`], [`elements`]; arguments of `math`: [`arguments`];
+//! sums that tell by themselves: [`afterwards`]). So an entry tests that ([`plan`]), and the copy ([`build`]) does not.
 //! It polls between strips of its outermost loop; the nest as it was takes over whenever the entry says no, when CPython
 //! asks for its turn, and for what follows the last iteration.
 //!
@@ -17,6 +18,8 @@
 //! the entry could not exclude, with the state that the nest would have.
 
 mod affine;
+mod afterwards;
+mod arguments;
 mod build;
 mod counts;
 mod elements;

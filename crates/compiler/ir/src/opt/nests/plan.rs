@@ -50,11 +50,15 @@ pub(super) enum Cond {
     UnderIgnored,
     /// Two arrays share no memory.
     Apart(Value, Value),
-    /// All elements between the indices, on the first two axes, are below 2^k in magnitude (an integer may be -2^k).
+    /// v ≥ 2^-k
+    Positive(Value, i32),
+    /// All elements between the indices, on the first two axes, are below 2^k in magnitude (an integer may be -2^k), and
+    /// perhaps at least 2^-k.
     Within {
         array: Value,
         dtype: DType,
         k: i32,
+        is_positive: bool,
         axes: [(Sym, Sym); 2],
     },
 }
@@ -70,6 +74,11 @@ pub(super) struct Plan {
     pub carried: Vec<Cond>,
     /// Of the elements that a strip loads: tested before it, which also brings them into the cache.
     pub strip: Vec<Cond>,
+    /// Functions of `math` whose arguments are fine, by place: their entries without CPython's rules.
+    pub fast: BTreeMap<(Block, usize), Entry>,
+    /// Of the outermost loop's header: what must be finite behind a strip. Then only a first iteration that is peeled
+    /// off has its elements looked at.
+    pub finite_behind: Vec<Value>,
     /// Guards that hold, by place.
     pub held: BTreeSet<(Block, usize)>,
     /// Why one may leave from the copy: what the entry could not answer.
@@ -125,6 +134,7 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
     p.prove_floats()?;
     p.bound_integers();
     p.look_again();
+    p.plan.finite_behind = p.telling_sums().unwrap_or_default();
     if hot.loops.len() > 1 {
         // Outer iterations may then run side by side.
         let loaded = p.loads.values().map(|access| access.array).collect();
@@ -185,6 +195,7 @@ impl Planner<'_, '_> {
     fn inst(&mut self, block: Block, at: usize) -> Option<()> {
         let (inst, result) = &self.hot.f.blocks[block.index()].insts[at];
         match inst {
+            _ if self.argument(block, at) => {}
             Inst::Guard(cond, _) if let Some(result) = self.converted(*cond) => {
                 // Magnitudes below 2^62 are integers of 64 bits.
                 self.floats.push(FloatCheck { result, limit: 62, asked: Asked::Guard { block, at } });
@@ -237,7 +248,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn stays(&mut self, exit: ExitId) {
+    pub(super) fn stays(&mut self, exit: ExitId) {
         self.plan.stays.insert(self.hot.f.exits[exit.index()].reason.clone());
     }
 

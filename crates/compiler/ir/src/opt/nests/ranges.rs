@@ -4,7 +4,7 @@
 //! Sums over iterations are bounded by how often anything can be added before the entry's tests are made again
 //! (`MAX_STEPS`). Float bounds take for granted that array elements and invariants are below 2^k, which the entry tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use overdrive_base::flavour::{DType, Ty};
@@ -21,12 +21,17 @@ const SUM_BITS: i32 = 23 + 4;
 pub(super) const CARRIED_BITS: u32 = 60;
 
 /// Bounds of floats under one assumption.
+#[derive(Clone)]
 pub(super) struct Floats<'a, 'f> {
-    hot: &'a Hot<'f>,
+    pub hot: &'a Hot<'f>,
     /// Loads whose addresses are known, so that the entry can look at all of their elements.
-    known: &'a BTreeSet<Value>,
+    pub known: &'a BTreeSet<Value>,
     /// Elements and invariants are below 2^k in magnitude.
     pub k: i32,
+    /// Loads (all of an array) and invariants with a k of their own.
+    pub own: BTreeMap<Value, i32>,
+    /// Invariants and loads of elements that must be at least 2^-k.
+    pub positive: BTreeSet<Value>,
     /// Invariants (and values that the outermost loop carries) that must be below 2^k.
     pub leaves: BTreeSet<Value>,
     /// Invariant divisors, which must be above 2^-k too.
@@ -37,7 +42,16 @@ pub(super) struct Floats<'a, 'f> {
 
 impl<'a, 'f> Floats<'a, 'f> {
     pub(super) fn new(hot: &'a Hot<'f>, known: &'a BTreeSet<Value>, k: i32) -> Floats<'a, 'f> {
-        Floats { hot, known, k, leaves: BTreeSet::new(), divisors: BTreeSet::new(), loads: BTreeSet::new() }
+        Floats {
+            hot,
+            known,
+            k,
+            own: BTreeMap::new(),
+            positive: BTreeSet::new(),
+            leaves: BTreeSet::new(),
+            divisors: BTreeSet::new(),
+            loads: BTreeSet::new(),
+        }
     }
 
     /// |v| < 2^result, and v is no NaN.
@@ -46,7 +60,7 @@ impl<'a, 'f> Floats<'a, 'f> {
     }
 
     /// A binary32 that may come near its largest is not bounded: it may have become an infinity.
-    fn bits_within(&mut self, v: Value, depth: u32) -> Option<i32> {
+    pub(super) fn bits_within(&mut self, v: Value, depth: u32) -> Option<i32> {
         let is_narrow = self.hot.f.ty(v) == Ty::F32;
         let is_loaded = matches!(self.hot.inst(v), Some(Inst::Load(DType::F32, _)));
         let bits = self.any_bits(v, depth)?;
@@ -68,7 +82,7 @@ impl<'a, 'f> Floats<'a, 'f> {
         }
         if hot.is_invariant(v) {
             self.leaves.insert(v);
-            return Some(self.k);
+            return Some(self.limit(v));
         }
         if let Def::Param(block) = hot.def(v) {
             if hot.loop_of_header(block).is_some() {
@@ -82,7 +96,7 @@ impl<'a, 'f> Floats<'a, 'f> {
         Some(match hot.inst(v)? {
             Inst::Load(DType::F64 | DType::F32, _) if self.known.contains(&v) => {
                 self.loads.insert(v);
-                self.k
+                self.limit(v)
             }
             Inst::IntToFloat(_) => 64,
             Inst::Float(op, a, b) => match op {
@@ -98,8 +112,9 @@ impl<'a, 'f> Floats<'a, 'f> {
                         }
                         _ if hot.is_invariant(*b) && hot.f.ty(*b) == Ty::F64 => {
                             self.divisors.insert(*b);
-                            -self.k
+                            -self.limit(*b)
                         }
+                        _ if hot.f.fastmath && hot.f.ty(*b) == Ty::F64 => -self.above_within(*b, depth)?,
                         _ => return None,
                     };
                     self.bits_within(*a, depth)?.saturating_sub(above) + 1
@@ -109,6 +124,11 @@ impl<'a, 'f> Floats<'a, 'f> {
             Inst::FloatUnary(FloatUnary::Neg | FloatUnary::Abs, a) | Inst::F32ToF64(a) => {
                 self.bits_within(*a, depth)?
             }
+            Inst::FloatUnary(FloatUnary::Sqrt, a) if hot.f.fastmath => {
+                self.above_within(*a, depth)?;
+                self.bits_within(*a, depth)?.max(0) / 2 + 1
+            }
+            Inst::Table { entry, args, .. } if hot.f.fastmath => self.function_bits(*entry, args, depth)?,
             Inst::FloatUnary(FloatUnary::Floor | FloatUnary::Ceil | FloatUnary::Trunc, a) => {
                 self.bits_within(*a, depth)?.max(0) + 1
             }
@@ -141,7 +161,7 @@ impl<'a, 'f> Floats<'a, 'f> {
                 (Def::Param(block), _) => {
                     if block == hot.loops[0].header {
                         self.leaves.insert(v);
-                        begin = self.k;
+                        begin = self.limit(v);
                     }
                     for (_, x) in hot.incoming(v) {
                         either(*x, self, &mut work)?;

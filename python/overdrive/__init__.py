@@ -13,7 +13,7 @@
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
 what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
 copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
-``kernel`` loads kernels from shared libraries.
+``kernel`` loads kernels from shared libraries. ``prange`` and ``set_num_threads`` are for parallel loops.
 Results are CPython's. The environment variable ``OVERDRIVE=0`` switches compiling off; so does an
 interpreter for which there is no extension, where there are no tensors either (``info`` says why).
 """
@@ -25,7 +25,21 @@ from overdrive._loaded import core as _core
 from overdrive.errors import Error, HandleError, NotCompiledError
 
 if _core is not None:
-    from overdrive._core import Arena, Tensor, attach, empty, share, tensor, zeros
+    from overdrive._core import (
+        Arena,
+        Tensor,
+        attach,
+        empty,
+        get_num_threads,
+        prange,
+        set_num_threads,
+        share,
+        tensor,
+        zeros,
+    )
+else:
+    # A program that uses them goes on where there is no extension: nothing is parallel there.
+    from overdrive._sequential import get_num_threads, prange, set_num_threads
 
 # Nothing but what the interpreter has loaded anyway is imported at run time: see overdrive.cli.run.
 TYPE_CHECKING = False
@@ -58,10 +72,13 @@ __all__ = [
     "demote",
     "empty",
     "explain",
+    "get_num_threads",
     "info",
     "jit",
     "kernel",
+    "prange",
     "promote",
+    "set_num_threads",
     "share",
     "shm",
     "start",
@@ -110,6 +127,8 @@ def jit(
     compiler reassociate and contract floating-point operations, and call vector forms of `math`'s
     functions (at most 4 units in the last place off, says glibc): faster, no longer CPython's to the last
     bit. NaN and infinities are not assumed away, checks and exceptions stay, called functions stay exact.
+    ``parallel`` runs loops over `prange` on several threads, floats being summed in a stated order that does
+    not depend on their number. ``nogil`` lets other threads run while a loop is inside numbers and arrays only.
 
     >>> @jit
     ... def square(x):

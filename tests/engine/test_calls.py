@@ -256,10 +256,14 @@ def test_jit_takes_functions_only():
         overdrive.jit(3)
 
 
-@pytest.mark.parametrize("option", ["parallel", "nogil"])
-def test_options_that_are_not_built_say_so(option):
-    with pytest.raises(overdrive.Error, match=option):
-        overdrive.jit(add, **{option: True})
+@pytest.mark.parametrize("option", ["fastmath", "parallel", "nogil"])
+def test_each_option_makes_a_callable_of_its_own(option):
+    exact = overdrive.jit(add)
+    other = overdrive.jit(exact, **{option: True})
+    assert other is not exact and other(2, 3) == exact(2, 3) == 5
+    assert overdrive.jit(other, **{option: True}) is other
+    with pytest.raises(TypeError):
+        overdrive.jit(add, **{option: "yes"})
 
 
 def test_frame_readers_stay_interpreted():

@@ -287,12 +287,17 @@ entries! {
     ArrayWithin = "array_within", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
     /// as `array_within`, and at least 2^-k
     ArrayAbove = "array_above", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
+    /// as `array_within`, by several threads
+    ArrayWithinShared = "array_within_shared", [Obj, I64, I64, I64, I64, I64, I64, I64] => B, Never, Pure;
     /// whether NumPy's error state ignores underflow at present
     NpUnderIgnored = "np_under_ignored", [] => B, Never, Local;
 
     // --- run time services
     /// whether CPython asks for attention (as `poll` tests it)
     PollPending = "poll_pending", [] => B, Never, Local;
+    /// lets other threads have the GIL, and takes it back; between the two nothing else of CPython is touched
+    GilGive = "gil_give", [] => None, Never, Local;
+    GilTake = "gil_take", [] => None, Never, Local;
     /// profile slot, object: remembers the object's type for a later version
     Observe = "observe", [I64, Obj] => None, Never, Local;
 }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod background;
+mod pool;
 pub mod mechanics;
 pub mod objects;
 pub mod promote;

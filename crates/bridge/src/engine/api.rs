@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyFunction};
 use pyo3::{ffi, wrap_pyfunction};
 
 use super::run::UnitBody;
-use super::unit::{Kind, Unit};
+use super::unit::{Kind, Unit, Wants};
 use super::{debug, errors, explain, jit, promotion};
 use crate::mechanics::{selftest, stub};
 use crate::objects::vectors;
@@ -30,6 +30,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(debug_force, module)?)?;
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
     module.add_function(wrap_pyfunction!(debug_enter_loops, module)?)?;
+    super::parallel::register(module)?;
     crate::promote::register(module, Arc::new(promotion::Overdrive))
 }
 
@@ -47,36 +48,24 @@ fn jit_function<'py>(
     let py = function.py();
     // Accepted; there is nothing on disk yet that it could switch off.
     let _ = cache;
-    for (is_asked, name) in [(parallel, "parallel"), (nogil, "nogil")] {
-        if is_asked {
-            return Err(errors::error(py, &format!("{name}=True is not built yet")));
-        }
-    }
     if is_off(py)? {
         return Ok(function.clone());
     }
-    jitted(function, Wishes { strict, fastmath })
+    jitted(function, strict, Wants { fastmath, parallel, nogil })
 }
 
-/// What the decorator was asked for.
-#[derive(Clone, Copy)]
-struct Wishes {
-    strict: bool,
-    fastmath: bool,
-}
-
-fn jitted<'py>(function: &Bound<'py, PyAny>, wishes: Wishes) -> PyResult<Bound<'py, PyAny>> {
+fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool, wants: Wants) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    let is_strict = wishes.strict;
     if jit::is_jit_function(function.as_ptr()) {
-        // Exact code and code that need not be exact are never the same callable.
+        // Exact code and code that need not be exact are never the same callable, nor is what runs on several threads
+        // and what does not.
         return match jit::original(function) {
-            Some(original) if jit::is_fastmath(function) != wishes.fastmath => jitted(&original, wishes),
+            Some(original) if jit::wants(function) != wants => jitted(&original, is_strict, wants),
             _ => Ok(function.clone()),
         };
     }
     if let Some(wrapper) = descriptor(function) {
-        let inner = jitted(&function.getattr("__func__")?, wishes)?;
+        let inner = jitted(&function.getattr("__func__")?, is_strict, wants)?;
         return wrapper.call1((inner,));
     }
     if !function.is_exact_instance_of::<PyFunction>() {
@@ -94,8 +83,7 @@ fn jitted<'py>(function: &Bound<'py, PyAny>, wishes: Wishes) -> PyResult<Bound<'
         return unchanged(function, is_strict, &why);
     }
     let (globals, builtins) = promotion::dictionaries(function);
-    let unit = Unit::new(Kind::Jit, is_strict, &code, globals, builtins);
-    unit.fastmath.set(wishes.fastmath);
+    let unit = Unit::new(Kind::Jit, is_strict, wants, &code, globals, builtins);
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
     unit.set_stub(&stub)?;
     let native =

@@ -16,7 +16,8 @@ use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
 use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
-use overdrive_ir::function::Function;
+use overdrive_ir::function::{Function, Iterations};
+use overdrive_ir::opt::nests::NOT_PARALLEL;
 use overdrive_jit::{CompileRequest, JitError, Version as Code};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -27,7 +28,7 @@ use super::consts::{Consts, Scope};
 use super::oracle::{Lessons, LiveOracle};
 use super::unit::Unit;
 use super::version::{Parts, Place, Version};
-use super::{compiler, debug, run};
+use super::{compiler, debug, parallel, run};
 use crate::mechanics::activation::Activation;
 use crate::objects;
 use crate::promote::Progress;
@@ -160,7 +161,11 @@ fn prepare<'py>(
     let np_bools = (process.layout.np_true as *mut _, process.layout.np_false as *mut _);
     let scope = Scope { code, globals: &globals, builtins: &builtins, found: &oracle.found, np_bools };
     let Translation { mut function, notes, profile, types } = translation;
-    function.fastmath = unit.fastmath.get();
+    function.fastmath = unit.wants.fastmath;
+    function.gives_gil = unit.wants.nogil;
+    if !unit.wants.parallel {
+        function.blocks.iter_mut().for_each(|block| block.iterations = Iterations::InOrder);
+    }
     let consts = Consts::resolve(&function.consts, &scope)?;
     let is_plain = plain.n_args() == plain.arg_count;
     let parts = Parts {
@@ -191,6 +196,18 @@ fn all_native(notes: &[Note]) -> Result<(), Stopped> {
         }
     }
     if reasons.is_empty() { Ok(()) } else { Err(Stopped::Refused(reasons.join("\n"))) }
+}
+
+/// Why loops over `prange` run in order, those that do.
+fn all_parallel(function: &Function, notes: &[Note]) -> Vec<String> {
+    let remarks = function.remarks.iter().filter(|(_, why)| why.starts_with(NOT_PARALLEL));
+    let line = |offset: u32| notes.iter().find(|note| note.offset >= offset).and_then(|note| note.line);
+    remarks
+        .map(|(offset, why)| {
+            let line = line(*offset).map_or_else(|| "?".to_owned(), |line| line.to_string());
+            format!("line {line}: {why}")
+        })
+        .collect()
 }
 
 const LAYOUT_UNKNOWN: &str = "this interpreter's objects are not laid out as expected (see `overdrive info`)";
@@ -308,12 +325,21 @@ fn services() -> Services {
         exit: run::exit as *const () as usize,
         poll: run::poll_service as *const () as usize,
         should_fail: debug::should_fail as *const () as usize,
+        parallel: parallel::parallel as *const () as usize,
     }
 }
 
 fn install(py: Python<'_>, unit: &Arc<Unit>, made: Made) {
     let Made { place, parts, code, time } = made;
     match code {
+        Ok(code)
+            if unit.is_strict
+                && !parts.is_hasty
+                && !all_parallel(&code.function, &parts.notes).is_empty() =>
+        {
+            let why = all_parallel(&code.function, &parts.notes);
+            refuse(py, unit, place, Stopped::Refused(why.join("\n")));
+        }
         Ok(code) => {
             unit.install(Version::new(Arc::as_ptr(unit), place, parts, code, time));
             report(unit, Progress::Done(Instant::now()));

@@ -9,10 +9,3 @@ pub(crate) fn not_compiled(py: Python<'_>, name: &str, why: &str) -> PyErr {
     let made = || py.import("overdrive")?.getattr("NotCompiledError")?.call1((name, reasons));
     made().map_or_else(|_| PyRuntimeError::new_err(format!("{name}: {why}")), PyErr::from_value)
 }
-
-/// `overdrive.Error`.
-pub(crate) fn error(py: Python<'_>, what: &str) -> PyErr {
-    let made = || py.import("overdrive")?.getattr("Error")?.call1((what,));
-    // Without the face, the extension was imported by itself.
-    made().map_or_else(|_| PyRuntimeError::new_err(what.to_owned()), PyErr::from_value)
-}

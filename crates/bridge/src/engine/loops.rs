@@ -11,7 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
 
 use super::run;
-use super::unit::{Kind, Unit};
+use super::unit::{Kind, Unit, Wants};
 use crate::mechanics::activation::Activation;
 use crate::mechanics::frame::field;
 use crate::mechanics::native::{Body, LoopOutcome};
@@ -108,8 +108,14 @@ impl Loops {
             }
             let py = Python::assume_attached();
             let builtins = field(activation.frame.0, layout::frame::BUILTINS);
-            let unit =
-                Unit::new(Kind::Promoted, false, self.code.bind(py), activation.frame.globals(), builtins);
+            let unit = Unit::new(
+                Kind::Promoted,
+                false,
+                Wants::default(),
+                self.code.bind(py),
+                activation.frame.globals(),
+                builtins,
+            );
             unit.state.borrow_mut().ticket = Some(self.ticket.clone());
             *unit.loops.borrow_mut() = Arc::downgrade(self);
             self.units.borrow_mut().push(Arc::clone(&unit));

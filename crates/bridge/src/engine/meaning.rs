@@ -24,6 +24,9 @@ pub(crate) fn meaning(value: &Bound<'_, PyAny>) -> Meaning {
         if ffi::PyFunction_Check(ptr) != 0 || super::jit::is_jit_function(ptr) {
             return Meaning::PythonFunction;
         }
+        if super::parallel::is_prange(ptr) {
+            return Meaning::Builtin(Builtin::Prange);
+        }
         if ffi::PyCFunction_CheckExact(ptr) != 0 {
             return builtin_function(ptr);
         }

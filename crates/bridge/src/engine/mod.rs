@@ -21,6 +21,7 @@ mod unit;
 mod run;
 mod loops;
 mod rest;
+mod parallel;
 // What people see.
 mod jit;
 mod promotion;

@@ -13,7 +13,7 @@ use pyo3::types::{PyCode, PyFunction};
 
 use super::explain;
 use super::run::UnitBody;
-use super::unit::{Kind, Unit, units_of};
+use super::unit::{Kind, Unit, Wants, units_of};
 use crate::mechanics::{osr, selftest, stub};
 use crate::promote::{Engine, Progress, Stats, Ticket, When};
 
@@ -85,7 +85,7 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticke
         function.setattr("__code__", stub)?;
         return Ok(ticket);
     }
-    let unit = Unit::new(Kind::Promoted, false, &code, globals, builtins);
+    let unit = Unit::new(Kind::Promoted, false, Wants::default(), &code, globals, builtins);
     unit.waits.set(when == When::NextCall);
     let ticket = Ticket::new(Progress::Pending);
     unit.state.borrow_mut().ticket = Some(ticket.clone());

@@ -43,6 +43,17 @@ const YOUNG: u64 = 50;
 /// … or when at least one entry in this many takes it.
 const HOT_EXIT_ENTRIES: u64 = 50;
 
+/// What `jit` was asked for beside compiling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// Versions may differ from CPython in the last bits.
+    pub(crate) fastmath: bool,
+    /// Loops over `prange` may run on several threads.
+    pub(crate) parallel: bool,
+    /// Loops that need nothing of CPython let other threads run.
+    pub(crate) nogil: bool,
+}
+
 /// Who asked for native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -148,8 +159,7 @@ pub(crate) struct Unit {
     resumer: OnceCell<Resumer>,
     /// Not being compiled is an error.
     pub(crate) is_strict: bool,
-    /// Set before the first compile: its versions may differ from CPython in the last bits. Only `jit` asks for that.
-    pub(crate) fastmath: Cell<bool>,
+    pub(crate) wants: Wants,
     /// The jitted callable, borrowed: it owns this unit. Null for promoted functions and after its life.
     pub(crate) jitted: Cell<*mut ffi::PyObject>,
     /// A weak reference to the stub code object, which owns the native object that owns this unit, and may die first.
@@ -215,6 +225,7 @@ impl Unit {
     pub(crate) fn new(
         kind: Kind,
         is_strict: bool,
+        wants: Wants,
         code: &Bound<'_, PyAny>,
         globals: *mut ffi::PyObject,
         builtins: *mut ffi::PyObject,
@@ -236,7 +247,7 @@ impl Unit {
             counters: Counters::default(),
             resumer: OnceCell::new(),
             is_strict,
-            fastmath: Cell::new(false),
+            wants,
             jitted: Cell::new(null_mut()),
             stub: RefCell::new(None),
             plain: OnceCell::new(),

@@ -5,12 +5,14 @@
 #![expect(unsafe_code, reason = "reads headers and elements of arrays; called by machine code")]
 
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi::PyObject;
 
 use overdrive_base::flavour::DType;
 
 use super::layout::array;
+use crate::pool;
 
 /// Looking at an element costs a fraction of computing with it.
 const LOOKS_PER_STEP: i64 = 4;
@@ -104,6 +106,74 @@ pub(super) unsafe extern "C" fn within(
 unsafe fn keep(object: *mut PyObject, element: i64, asked: Asked, spans: [(i64, i64); 2], steps: i64) -> u8 {
     // SAFETY: the callers' contract.
     let header = unsafe { Header::read(object) };
+    match part(&header, spans, steps) {
+        // SAFETY: the indices are inside, the elements of that type.
+        Part::Of(ranges, _) => u8::from(unsafe { look(&header, &ranges, element, asked) }),
+        Part::Known(answer) => u8::from(answer),
+    }
+}
+
+/// As [`within`], by as many threads as a parallel loop has: it is asked in front of one.
+pub(super) unsafe extern "C" fn within_shared(
+    object: *mut PyObject,
+    element: i64,
+    k: i64,
+    lo0: i64,
+    hi0: i64,
+    lo1: i64,
+    hi1: i64,
+    steps: i64,
+) -> u8 {
+    let asked = Asked { k: k as i32, is_positive: false };
+    // SAFETY: the table's contract.
+    let header = unsafe { Header::read(object) };
+    let (ranges, n) = match part(&header, [(lo0, hi0), (lo1, hi1)], steps) {
+        Part::Of(ranges, n) => (ranges, n),
+        Part::Known(answer) => return u8::from(answer),
+    };
+    // SAFETY: the GIL is held.
+    if n < SHARED_FROM || !unsafe { pool::may_be_used() } {
+        // SAFETY: as in `keep`.
+        return u8::from(unsafe { look(&header, &ranges, element, asked) });
+    }
+    let Some((lo, hi)) = ranges.first().copied() else { return 0 };
+    let n_parts = (hi - lo + 1).min(SHARED_PARTS);
+    let is_small = AtomicBool::new(true);
+    let header = Shared(header);
+    let done = overdrive_pool::run(n_parts, &|parts| {
+        let header = &header;
+        for i in parts {
+            let cut = |i: i64| lo + (hi - lo + 1) * i / n_parts;
+            let mut ranges = ranges.clone();
+            ranges[0] = (cut(i), cut(i + 1) - 1);
+            // SAFETY: as in `keep`; the thread that holds the GIL waits for this one.
+            if is_small.load(Ordering::Relaxed) && !unsafe { look(&header.0, &ranges, element, asked) } {
+                is_small.store(false, Ordering::Relaxed);
+            }
+        }
+    });
+    u8::from(done.is_ok() && is_small.into_inner())
+}
+
+/// Elements below which a look is not worth another thread.
+const SHARED_FROM: i64 = 1 << 15;
+/// Parts of a look by several threads.
+const SHARED_PARTS: i64 = 64;
+
+/// A header that other threads read while the one that holds the GIL waits for them.
+struct Shared<'a>(Header<'a>);
+// SAFETY: nothing changes a header meanwhile.
+unsafe impl Sync for Shared<'_> {}
+
+/// What is to be looked at.
+enum Part {
+    /// First and last index on each axis, and how many elements that are.
+    Of(Vec<(i64, i64)>, i64),
+    /// The answer needs no look.
+    Known(bool),
+}
+
+fn part(header: &Header<'_>, spans: [(i64, i64); 2], steps: i64) -> Part {
     let mut spans = spans.into_iter();
     let mut ranges = Vec::with_capacity(header.dims.len());
     let mut n: i64 = 1;
@@ -111,27 +181,34 @@ unsafe fn keep(object: *mut PyObject, element: i64, asked: Asked, spans: [(i64, 
         let (lo, hi) = spans.next().unwrap_or((0, *dim - 1));
         if hi < lo {
             // No iteration at all.
-            return 1;
+            return Part::Known(true);
         }
         if lo < 0 || hi >= *dim {
-            return 0;
+            return Part::Known(false);
         }
         n = n.saturating_mul(hi - lo + 1);
         ranges.push((lo, hi));
     }
     if n > steps.saturating_mul(LOOKS_PER_STEP).saturating_add(64) {
-        return 0;
+        return Part::Known(false);
     }
+    Part::Of(ranges, n)
+}
+
+/// # Safety
+/// The indices are inside, the elements of that type.
+unsafe fn look(header: &Header<'_>, ranges: &[(i64, i64)], element: i64, asked: Asked) -> bool {
+    let mut ranges = ranges.to_vec();
     let strides = join_rows(header.dims, header.strides, &mut ranges);
     let high = 2f64.powi(asked.k);
     // No element is below the smallest number that lets everything through.
     let low = if asked.is_positive { 2f64.powi(-asked.k) } else { f64::NEG_INFINITY };
     let narrow = |x: f64| if asked.is_positive { (x as f32).max(f32::MIN_POSITIVE) } else { x as f32 };
     let (wide, narrow) = ((low, high), (narrow(low), high as f32));
-    // SAFETY: the indices are inside, the elements of that type.
+    // SAFETY: by contract.
     let test =
         |row: &dyn Fn(*const u8, i64, usize) -> bool| unsafe { small(&strides, &ranges, header.data, row) };
-    let ok = if element == DType::F64.number() {
+    if element == DType::F64.number() {
         test(&|at, stride, n| row_f64(at, stride, n, wide))
     } else if element == DType::F32.number() {
         test(&|at, stride, n| row_f32(at, stride, n, narrow))
@@ -139,8 +216,7 @@ unsafe fn keep(object: *mut PyObject, element: i64, asked: Asked, spans: [(i64, 
         test(&|at, stride, n| row_i64(at, stride, n, 1 << asked.k.clamp(0, 62)))
     } else {
         false
-    };
-    u8::from(ok)
+    }
 }
 
 /// Makes one axis of the last two as long as whole rows follow each other in memory; gives the strides.

@@ -16,6 +16,7 @@ mod arithmetic;
 mod arrays;
 mod attributes;
 mod names;
+pub(crate) mod gil;
 mod calls;
 mod iterate;
 mod build;
@@ -180,8 +181,11 @@ pub fn address(entry: Entry) -> usize {
         Entry::ArraysApart => arrays::apart as _,
         Entry::ArrayWithin => arrays::within as _,
         Entry::ArrayAbove => arrays::above as _,
+        Entry::ArrayWithinShared => arrays::within_shared as _,
         Entry::NpUnderIgnored => numpy::under_ignored as _,
         Entry::PollPending => names::poll_pending as _,
+        Entry::GilGive => gil::give as _,
+        Entry::GilTake => gil::take as _,
     };
     function as usize
 }

@@ -64,7 +64,12 @@ fn once(function: &Function, options: &Options) -> overdrive_codegen::Compiled {
     let layout = layout();
     let entries = vec![0x1234_5678_9ab0; Entry::ALL.len()];
     let consts: Vec<usize> = (0..function.consts.len()).map(|i| 0x7654_3210_0000 + 16 * i).collect();
-    let services = Services { exit: 0x5555_0000_1000, poll: 0x5555_0000_2000, should_fail: 0x5555_0000_3000 };
+    let services = Services {
+        exit: 0x5555_0000_1000,
+        poll: 0x5555_0000_2000,
+        should_fail: 0x5555_0000_3000,
+        parallel: 0x5555_0000_4000,
+    };
     let target = Target { layout: &layout, entries: &entries, services, vectors: &[], consts: &consts };
     compile(function, &target, options).unwrap_or_else(|e| panic!("{}: {e}", function.name))
 }

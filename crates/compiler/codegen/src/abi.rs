@@ -55,7 +55,15 @@ pub struct Services {
     /// `should_fail(rt: *mut Rt, exit_id: u32) -> u8`: called with `Forced::Ask` only; nonzero means that the check must
     /// fail now.
     pub should_fail: usize,
+    /// `parallel(body: Body, context: *mut u64, n: i64, n_parts: i64, gives_gil: u8)`: has `body` do the iterations 0 to
+    /// `n`, on whatever threads, and returns behind the last. First it stores into `context[0]` the address of
+    /// `n · n_parts` words for their parts, which are read until the next call on this thread. With `gives_gil` other
+    /// threads may have the GIL meanwhile.
+    pub parallel: usize,
 }
+
+/// Iterations of a parallel loop, from one number to before another. Any thread may call it.
+pub type Body = unsafe extern "C" fn(context: *mut u64, first: i64, end: i64);
 
 /// A function that takes and gives vectors of floats, by the C calling convention.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ mod machine;
 mod load;
 mod compile;
 
-pub use abi::{NativeFn, Rt, Services, Target, VectorForm};
+pub use abi::{Body, NativeFn, Rt, Services, Target, VectorForm};
 pub use compile::{Compiled, Forced, Level, Options, compile};
 pub use error::CodegenError;
 pub use machine::{llvm_version, processor};

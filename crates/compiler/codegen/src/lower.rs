@@ -1,4 +1,4 @@
-//! One IR function to one LLVM function.
+//! One IR function to one LLVM function, and one more for each parallel loop.
 //!
 //! In: IR as the verifier accepts it; what it does not hold to is reported as `Malformed`, never a panic. Out: an LLVM
 //! module with the function `SYMBOL`, not optimised. Blocks become blocks, their parameters phis; instructions that
@@ -12,6 +12,9 @@ mod refs;
 mod table;
 mod fast;
 mod exits;
+mod parallel;
+
+use std::collections::BTreeMap;
 
 use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
@@ -23,6 +26,7 @@ use overdrive_base::flavour::Ty;
 use overdrive_ir::entities::{Block, ExitId, Value};
 use overdrive_ir::function::Function;
 use overdrive_ir::inst::{Inst, Terminator};
+use overdrive_ir::parallel::Parallel;
 
 use crate::abi::Target;
 use crate::compile::{Forced, Options};
@@ -51,7 +55,10 @@ pub(crate) fn module<'ctx>(
     let signature = words.ptr.fn_type(&[ptr, ptr, ptr, ptr], false);
     let function = module.add_function(SYMBOL, signature, Some(Linkage::External));
     words.describe_function(function);
-    let order = reverse_postorder(f)?;
+    let parallel = parallel::loops(f)?;
+    let mut order = reverse_postorder(f)?;
+    // What is inside of them goes into functions of its own.
+    order.retain(|b| parallel.values().all(|p| *b == p.header || !p.blocks.contains(b)));
 
     let builder = context.create_builder();
     let mut blocks = vec![None; f.blocks.len()];
@@ -81,6 +88,8 @@ pub(crate) fn module<'ctx>(
         exits: Exits::new(f.exits.len()),
         out: None,
         call_args: None,
+        parallel,
+        loop_context: None,
         w: words,
     };
     lower.prologue(&order)?;
@@ -126,6 +135,10 @@ struct Lower<'a, 'ctx> {
     out: Option<PointerValue<'ctx>>,
     /// Arguments of variadic calls; one slot more than the longest call has.
     call_args: Option<PointerValue<'ctx>>,
+    /// The function's parallel loops, by header.
+    parallel: BTreeMap<Block, Parallel>,
+    /// Where the threads that run a parallel loop find what it reads.
+    loop_context: Option<PointerValue<'ctx>>,
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -134,6 +147,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let entry = self.llvm_block(Block(0))?;
         self.b.position_at_end(entry);
         self.make_scratch()?;
+        self.make_context()?;
         let params = &self.f.blocks[0].params;
         if params.len() != self.f.n_args as usize {
             return Err(self.malformed(format!(
@@ -165,9 +179,23 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn block(&mut self, block: Block) -> Result<()> {
         let at = self.llvm_block(block)?;
         self.b.position_at_end(at);
+        if let Some(p) = self.parallel.get(&block).cloned() {
+            return self.parallel_loop(&p);
+        }
+        self.insts(block, &[])?;
+        match &self.f.blocks[block.index()].terminator {
+            Some(terminator) => self.terminator(terminator),
+            None => Err(self.malformed(format!("{block} has no end"))),
+        }
+    }
+
+    /// The instructions of a block, but for those that make one of `skip`.
+    fn insts(&mut self, block: Block, skip: &[Value]) -> Result<()> {
         let f = self.f;
-        let data = &f.blocks[block.index()];
-        for (inst, result) in &data.insts {
+        for (inst, result) in &f.blocks[block.index()].insts {
+            if result.is_some_and(|v| skip.contains(&v)) {
+                continue;
+            }
             let value = self.inst(inst, *result)?;
             match (result, value) {
                 (Some(v), Some(value)) => self.values[v.index()] = Some(value),
@@ -175,10 +203,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 (Some(v), None) => return Err(self.malformed(format!("{inst:?} gives no {v}"))),
             }
         }
-        match &data.terminator {
-            Some(terminator) => self.terminator(terminator),
-            None => Err(self.malformed(format!("{block} has no end"))),
-        }
+        Ok(())
     }
 
     /// All instructions, by family.

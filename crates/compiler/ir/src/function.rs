@@ -30,6 +30,20 @@ pub enum ConstRef {
     Fact(u32),
 }
 
+/// What is known of the iterations of the loop whose header a block is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Iterations {
+    /// Each may depend on those before it.
+    #[default]
+    InOrder,
+    /// The program says that none depends on another but through sums and products (`prange`). A promise, not a proof:
+    /// the loop runs in order unless a pass makes a parallel one of it.
+    Free,
+    /// Any may run at any time, at once with others, on any thread: the loop has the shape that [`crate::parallel`]
+    /// describes. What it means is the loop in order, to the last bit.
+    Parallel,
+}
+
 /// Data of one block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockData {
@@ -41,6 +55,8 @@ pub struct BlockData {
     pub offset: Option<u32>,
     /// Left only through exits or rarely run: laid out away from the hot path.
     pub cold: bool,
+    /// Of a loop's header.
+    pub iterations: Iterations,
 }
 
 /// One version of one code object.
@@ -63,6 +79,8 @@ pub struct Function {
     /// Float operations may be reassociated and contracted, signs of zeros may differ, and functions of `math` may be
     /// computed less exactly: the user asked for it. The interpreter stays exact.
     pub fastmath: bool,
+    /// Loops over arrays that need nothing of CPython let other threads of the program run. No part of the text form.
+    pub gives_gil: bool,
     /// Number of profile slots (`Entry::Observe`).
     pub n_profile: u32,
     /// Global variables (`co_names[n]`) that are held in registers: each exit's `locals` end with one slot for each of

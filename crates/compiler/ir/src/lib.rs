@@ -16,6 +16,7 @@ mod lex;
 pub mod parse;
 pub mod dominators;
 pub mod loops;
+pub mod parallel;
 pub mod verify;
 pub mod interpret;
 pub mod opt;

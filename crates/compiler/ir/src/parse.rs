@@ -11,7 +11,7 @@ pub use crate::lex::ParseError;
 
 use crate::entities::{Block, ConstId, ExitId, Value};
 use crate::exit::{Exit, ExitKind, Own, Slot};
-use crate::function::{BlockData, ConstRef, Function};
+use crate::function::{BlockData, ConstRef, Function, Iterations};
 use crate::inst::{BoolOp, CheckedOp, Cmp, Field, FloatOp, FloatUnary, Inst, IntOp, Seq, Terminator};
 use crate::lex::{Lexer, Result, Token};
 use crate::names::Word;
@@ -268,6 +268,11 @@ impl Parser<'_> {
             block.offset = Some(self.lexer.number("a bytecode offset")?);
         }
         block.cold = self.lexer.eat_word("cold")?;
+        if self.lexer.eat_word("free")? {
+            block.iterations = Iterations::Free;
+        } else if self.lexer.eat_word("parallel")? {
+            block.iterations = Iterations::Parallel;
+        }
         self.lexer.expect(':')?;
         while block.terminator.is_none() {
             match self.lexer.peek() {

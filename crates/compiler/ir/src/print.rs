@@ -21,7 +21,7 @@ use overdrive_base::flavour::Holder;
 
 use crate::entities::{Block, Value};
 use crate::exit::{Exit, Slot};
-use crate::function::{BlockData, ConstRef, Function};
+use crate::function::{BlockData, ConstRef, Function, Iterations};
 use crate::inst::{Field, Inst, Terminator};
 use crate::names::Word;
 
@@ -68,7 +68,12 @@ impl Function {
         if let Some(offset) = block.offset {
             write!(f, " at {offset}")?;
         }
-        writeln!(f, "{}:", if block.cold { " cold" } else { "" })?;
+        let iterations = match block.iterations {
+            Iterations::InOrder => "",
+            Iterations::Free => " free",
+            Iterations::Parallel => " parallel",
+        };
+        writeln!(f, "{}{iterations}:", if block.cold { " cold" } else { "" })?;
         for (inst, result) in &block.insts {
             match result {
                 Some(v) => writeln!(f, "    {v} = {inst}")?,

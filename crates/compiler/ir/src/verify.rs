@@ -7,7 +7,7 @@
 //! that declines leave by `resume` or `entry`; an entry that sets an exception and a poll leave by `raise`; an entry that
 //! can't fail has no exit. An `entry` exit takes no reference over and comes before any effect on every way to it.
 //! Exits that resume or raise describe one number of locals. Frame: opaque entries and polls need `needs_frame`,
-//! opaque entries carry a position. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the
+//! opaque entries carry a position. Parallel loops have the shape of [`parallel`]. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the
 //! code generator's own. Not checked: preconditions of instructions and the balance of references (the interpreter
 //! finds both on the paths that it runs).
 
@@ -19,9 +19,10 @@ use overdrive_base::table::{Effect, Entry, Failure};
 use crate::dominators::{Dominators, successors};
 use crate::entities::{Block, ConstId, ExitId, Value};
 use crate::exit::{Exit, ExitKind, Own, Slot};
-use crate::function::Function;
+use crate::function::{Function, Iterations};
 use crate::inst::{Field, Inst, Seq, Terminator};
 use crate::names::Word;
+use crate::parallel;
 
 /// A broken rule and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,7 @@ pub fn verify(f: &Function) -> Vec<VerifyError> {
         v.block(Block(b as u32));
     }
     v.early_exits();
+    v.parallel_loops();
     v.errors
 }
 
@@ -463,6 +465,23 @@ impl Verifier<'_> {
             self.at = (Some(Block(b as u32)), Some(block.insts.len()));
             if happened && let Some(Terminator::Exit(e)) = &block.terminator {
                 self.early_exit(*e);
+            }
+        }
+    }
+
+    /// Has a meaning only where the rest is right: shapes are read along definitions.
+    fn parallel_loops(&mut self) {
+        if !self.errors.is_empty() {
+            return;
+        }
+        for (b, block) in self.f.blocks.iter().enumerate() {
+            let header = Block(b as u32);
+            if block.iterations != Iterations::Parallel || !self.dominators.reachable(header) {
+                continue;
+            }
+            self.at = (Some(header), None);
+            if let Err(why) = parallel::shape(self.f, &self.dominators, header) {
+                self.error(format!("no parallel loop: {why}"));
             }
         }
     }

@@ -58,7 +58,7 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         breaker_bits: 32,
         breaker_mask: 1,
     };
-    let services = Services { exit: 0x4000, poll: 0x4100, should_fail: 0x4200 };
+    let services = Services { exit: 0x4000, poll: 0x4100, should_fail: 0x4200, parallel: 0x4300 };
     compile(request, &Target { layout: &layout, entries, services, vectors: &[], consts: &[] })
 }
 

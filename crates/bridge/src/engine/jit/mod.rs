@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyErr, PyResult, Python};
 
-use super::unit::Unit;
+use super::unit::{Unit, Wants};
 use crate::mechanics::giving;
 pub(super) use call::through_twin;
 
@@ -104,9 +104,9 @@ pub(crate) fn unit_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Unit> {
     unsafe { (*object.as_ptr().cast::<JitFunction>()).unit.as_ref() }
 }
 
-/// Whether a jitted callable was made with `fastmath`.
-pub(crate) fn is_fastmath(object: &Bound<'_, PyAny>) -> bool {
-    unit_of(object).is_some_and(|unit| unit.fastmath.get())
+/// What a jitted callable was made with.
+pub(crate) fn wants(object: &Bound<'_, PyAny>) -> Wants {
+    unit_of(object).map_or_else(Wants::default, |unit| unit.wants)
 }
 
 /// From now on the original is called. What was compiled is kept: it may be running.

@@ -53,11 +53,15 @@ fn reduced<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
     let jit = py.import("overdrive")?.getattr("jit")?;
     let Some(original) = super::original(object) else { return Ok(name) };
-    if !super::is_fastmath(object) {
+    let wants = super::wants(object);
+    let asked = [("fastmath", wants.fastmath), ("parallel", wants.parallel), ("nogil", wants.nogil)];
+    if asked.iter().all(|(_, is_asked)| !is_asked) {
         return (jit, (original,)).into_bound_object(py);
     }
     let options = PyDict::new(py);
-    options.set_item("fastmath", true)?;
+    for (name, is_asked) in asked {
+        options.set_item(name, is_asked)?;
+    }
     let jit = py.import("functools")?.getattr("partial")?.call((jit,), Some(&options))?;
     (jit, (original,)).into_bound_object(py)
 }

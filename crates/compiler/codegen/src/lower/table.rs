@@ -221,6 +221,8 @@ fn touches(entry: Entry, signature: &Signature) -> (Touches, Option<Region>) {
     match signature.effect {
         // It drops the StopIteration that it finds.
         _ if entry == Entry::NextFailed => (Touches::Everything, None),
+        // Other threads run in between.
+        _ if matches!(entry, Entry::GilGive | Entry::GilTake) => (Touches::Everything, None),
         Effect::Opaque => (Touches::Everything, None),
         Effect::Local => (Touches::Some, Some(Region::Object)),
         Effect::AllocUntracked => (Touches::Some, Some(Region::Refcount)),

@@ -7,7 +7,7 @@ use std::ptr;
 
 use overdrive_base::flavour::{Flavour, Ty};
 use overdrive_base::table::{Entry, Failure};
-use overdrive_codegen::{Compiled, Rt, Services, Target};
+use overdrive_codegen::{Body, Compiled, Rt, Services, Target};
 use overdrive_ir::entities::{ExitId, Value};
 use overdrive_ir::exit::{ExitKind, Own, Slot};
 use overdrive_ir::function::Function;
@@ -494,11 +494,27 @@ pub(crate) fn entries() -> Vec<usize> {
     all
 }
 
+/// Iterations one by one and backwards: their order must not show.
+unsafe extern "C" fn parallel(body: Body, context: *mut u64, n: i64, n_parts: i64, _gives_gil: u8) {
+    thread_local! {
+        static PARTS: std::cell::RefCell<Vec<u64>> = const { std::cell::RefCell::new(vec![]) };
+    }
+    PARTS.with_borrow_mut(|parts| {
+        *parts = vec![0x5a5a_5a5a_5a5a_5a5a; (n * n_parts) as usize];
+        // SAFETY: machine code's own context, with a first word for this; `body` is of the same loop.
+        unsafe {
+            context.write(parts.as_mut_ptr().addr() as u64);
+            (0..n).rev().for_each(|k| body(context, k, k + 1));
+        }
+    });
+}
+
 pub(crate) fn services() -> Services {
     Services {
         exit: exit as *const () as usize,
         poll: poll as *const () as usize,
         should_fail: should_fail as *const () as usize,
+        parallel: parallel as *const () as usize,
     }
 }
 

@@ -64,6 +64,8 @@ pub enum Builtin {
     Bool,
     Round,
     Range,
+    /// `overdrive.prange`: a range whose loop promises that its iterations are independent.
+    Prange,
     Enumerate,
     Zip,
     /// Reads or rebinds the caller's locals: the function stays interpreted.

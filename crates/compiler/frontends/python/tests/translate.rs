@@ -67,6 +67,7 @@ impl Oracle for Guesses {
         let builtin = match text {
             "len" => Some(Builtin::Len),
             "range" => Some(Builtin::Range),
+            "prange" => Some(Builtin::Prange),
             "enumerate" => Some(Builtin::Enumerate),
             "zip" => Some(Builtin::Zip),
             "min" => Some(Builtin::Min),

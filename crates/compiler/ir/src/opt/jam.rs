@@ -17,7 +17,7 @@ use overdrive_base::table::Entry;
 
 use crate::dominators::{Dominators, successors};
 use crate::entities::{Block, Value};
-use crate::function::Function;
+use crate::function::{Function, Iterations};
 use crate::inst::{BoolOp, Cmp, Field, Inst, IntOp, Terminator};
 use crate::loops::{self, Loop};
 use crate::opt::copies::{Copies, like, push, redirect};
@@ -72,6 +72,10 @@ struct Shape {
 fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> Option<Shape> {
     let outer = &all[all[inner].parent?];
     let inner = &all[inner];
+    if f.blocks[outer.header.index()].iterations == Iterations::Parallel {
+        // Its iterations are told apart by their number.
+        return None;
+    }
     let n_inside = all.iter().filter(|l| outer.blocks.contains(&l.header)).count();
     if n_inside != 2 {
         return None;

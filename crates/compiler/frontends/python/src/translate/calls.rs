@@ -144,7 +144,9 @@ impl Tx<'_> {
                 None => false,
             },
             Some((Meaning::Builtin(f), None)) => match f {
-                Builtin::Range | Builtin::Enumerate | Builtin::Zip => self.iterable(f, n, &args),
+                Builtin::Range | Builtin::Prange | Builtin::Enumerate | Builtin::Zip => {
+                    self.iterable(f, n, &args)
+                }
                 _ => match self.builtin(f, &args) {
                     Some(v) => self.finish_call(n, v),
                     None => false,
@@ -187,7 +189,10 @@ impl Tx<'_> {
 
     fn is_iterable_call(&self, n: usize) -> bool {
         let meaning = self.callee(n).map(|(m, _)| m);
-        matches!(meaning, Some(Meaning::Builtin(Builtin::Range | Builtin::Enumerate | Builtin::Zip)))
+        matches!(
+            meaning,
+            Some(Meaning::Builtin(Builtin::Range | Builtin::Prange | Builtin::Enumerate | Builtin::Zip))
+        )
     }
 
     /// `range`, `enumerate`, `zip` whose result goes straight into a loop.
@@ -198,11 +203,17 @@ impl Tx<'_> {
         if !consumed && !nested {
             return false;
         }
-        if consumed && f != Builtin::Range && self.iterator_escapes(2) {
+        let is_range = matches!(f, Builtin::Range | Builtin::Prange);
+        if consumed && !is_range && self.iterator_escapes(2) {
             return false;
         }
         let result = match f {
             Builtin::Range => self.range(args),
+            Builtin::Prange => {
+                // GET_ITER and FOR_ITER follow, which begins a block: the loop's header.
+                self.free.extend(self.f.cfg.block_of.get(self.idx + 2));
+                self.range(args)
+            }
             Builtin::Enumerate if args.len() == 1 => {
                 let Some(iter) = self.iter_of(&args[0]) else { return false };
                 let count = self.iconst(0);

@@ -99,6 +99,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) nest: Option<HashSet<usize>>,
     pub(crate) cached: Vec<super::globals::Cached>,
     pub(crate) is_loop_entry: bool,
+    /// Headers of loops over `prange`.
+    pub(crate) free: BTreeSet<usize>,
     iconsts: HashMap<Value, i64>,
     epochs: u32,
 }
@@ -142,6 +144,7 @@ impl<'a> Tx<'a> {
             nest: None,
             cached: Vec::new(),
             is_loop_entry,
+            free: BTreeSet::new(),
             iconsts: HashMap::new(),
             epochs: 0,
         }

@@ -26,7 +26,7 @@ mod value;
 
 use std::sync::Arc;
 
-use overdrive_ir::function::Function as IrFunction;
+use overdrive_ir::function::{Function as IrFunction, Iterations};
 
 use crate::code::CodeObject;
 use crate::facts::{Entry, Note, Oracle, Refusal, Status, Translation};
@@ -132,6 +132,9 @@ impl Tx<'_> {
         let mut types: Vec<(String, String)> = self.local_types.into_iter().collect();
         types.sort();
         let mut function: IrFunction = self.ir;
+        for header in self.free.iter().filter_map(|target| self.entered.get(target)) {
+            function.blocks[header.block.index()].iterations = Iterations::Free;
+        }
         function.needs_frame = self.needs_frame;
         function.n_profile = self.profile.len() as u32;
         function.global_slots = self.cached.iter().map(|c| c.name.0).collect();

@@ -99,7 +99,7 @@ pub(super) struct Interval {
     pub lo: Sym,
     pub hi: Sym,
     /// Both ends and all that is between them are below 2^bits in magnitude.
-    bits: u32,
+    pub(super) bits: u32,
 }
 
 impl Interval {

@@ -9,6 +9,7 @@ use overdrive_base::table::Entry;
 
 use super::affine::Sym;
 use super::hot::{Counted, Hot};
+use super::parallel::{Shared, cannot_leave};
 use super::peel;
 use super::plan::{Cond, Plan};
 use crate::entities::{Block, Value};
@@ -20,22 +21,30 @@ use crate::opt::rewrite::each_operand;
 
 /// Iterations between two polls of a loop without inner loops.
 const STRIP: i64 = 1 << 15;
+/// And where the GIL is given away meanwhile: taking it back can last as long as another thread's turn.
+const GIVING_STRIP: i64 = 1 << 22;
 
 /// The plan, and of the usual path what building needs while it changes the function.
 #[derive(Clone)]
 pub(super) struct Recipe {
-    plan: Plan,
-    loops: Vec<Counted>,
+    pub(super) plan: Plan,
+    pub(super) loops: Vec<Counted>,
     order: Vec<Block>,
     checks: BTreeMap<Block, bool>,
     /// Values that the entry may compute.
     invariant: Vec<bool>,
+    /// Whether other threads of the program may run meanwhile.
+    gives_gil: bool,
+    /// How it is shared out among threads, if it is.
+    shared: Option<Shared>,
 }
 
 impl Recipe {
-    pub(super) fn new(hot: &Hot<'_>, plan: Plan) -> Recipe {
+    pub(super) fn new(hot: &Hot<'_>, plan: Plan, shared: Option<Shared>) -> Recipe {
         Recipe {
+            gives_gil: hot.f.gives_gil && cannot_leave(hot, &plan, &hot.order, &plan.open).is_ok(),
             plan,
+            shared,
             loops: hot.loops.clone(),
             order: hot.order.clone(),
             checks: hot.checks.iter().map(|(block, (_, way))| (*block, *way)).collect(),
@@ -58,6 +67,12 @@ impl Recipe {
     /// What a person who looks at the loop's line wants to know.
     pub(super) fn remark(&self) -> String {
         let mut text = "indices and results are tested once, before the loop".to_owned();
+        if self.shared.is_some() {
+            text += "; parallel";
+        }
+        if self.gives_gil {
+            text += "; without the GIL";
+        }
         if !self.plan.stays.is_empty() {
             let stays: Vec<&str> = self.plan.stays.iter().map(String::as_str).collect();
             text += &format!("; tests that stay in it: {}", stays.join(", "));
@@ -80,7 +95,8 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     redirect(f, header, entry, |b| nest.blocks.contains(&b) && is_usual[b.index()]);
     let strip = like(f, header);
     let end = recipe.loops[0].bound;
-    let mut b = Builder { f, recipe, copies: Copies::default(), syms: vec![], end, at: entry };
+    let mut b =
+        Builder { f, recipe, copies: Copies::default(), syms: vec![], in_rounds: false, end, at: entry };
 
     // The entry computes in its own parameters' terms.
     b.copies.bind(b.f, header, entry);
@@ -98,7 +114,9 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     b.hoist_fields();
     let length = b.strip_length();
     let bound = b.end;
-    if flags.contains_key(&0) {
+    let shared = b.recipe.shared.take();
+    let may_share = shared.as_ref().and_then(|shared| b.may_share(shared));
+    if flags.contains_key(&0) || may_share.is_some() {
         // The first iteration is a strip of its own.
         let (counter, step) = (b.copies.value(b.recipe.loops[0].counter), b.int(b.recipe.loops[0].step));
         let end = b.push(Inst::Int(IntOp::Add, counter, step));
@@ -124,6 +142,13 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let in_strip = b.at;
 
     let copy = b.copy_nest(&at_entry, end);
+    if b.recipe.gives_gil {
+        // A version that is not counted as active could be dropped meanwhile.
+        b.f.needs_frame = true;
+        for (at, entry) in [(in_strip, Entry::GilGive), (copy.after, Entry::GilTake)] {
+            b.f.push(at, Inst::Table { entry, args: vec![], pos: None, fail: None });
+        }
+    }
     b.f.terminate(in_strip, Terminator::Jump(copy.header, args.clone()));
 
     // Behind a strip: done, or CPython asks, or the next one.
@@ -146,58 +171,81 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let asked = b.push(Inst::Table { entry: Entry::PollPending, args: vec![], pos: None, fail: None });
     b.f.terminate(more, branch(asked, (header, args.clone()), (strip, args)));
 
-    // First iterations that differ get a copy of their own.
-    let headers: Vec<Block> = b.recipe.loops.iter().map(|l| copy.blocks[&l.header]).collect();
-    let at_ready = b.params(entry);
-    let f = b.f;
-    f.terminate(ready, Terminator::Jump(strip, at_ready.clone()));
-    for (l, flags) in flags.iter().rev().filter(|(l, _)| **l > 0) {
-        peel::first_iteration(f, headers[*l], flags, None);
-    }
-    if let Some(flags) = flags.get(&0) {
-        let first = peel::first_iteration(f, headers[0], flags, Some(strip));
-        let mut any = at_ready[flags[0]];
-        for flag in &flags[1..] {
-            any = push(f, ready, Inst::Bool(BoolOp::Or, any, at_ready[*flag]));
+    // In front of the strips, if iterations may run at once, rounds of them.
+    let mut copied = vec![copy];
+    let mut next = strip;
+    if let Some(shared) = &shared {
+        let (round, copy) = b.rounds(shared, (header, strip, bound), &at_entry, (&carried, &elements));
+        copied.push(copy);
+        next = round;
+        if let Some(may) = may_share {
+            next = like(b.f, header);
+            let args = b.params(next);
+            b.f.terminate(next, branch(may, (round, args.clone()), (strip, args)));
         }
-        f.terminate(ready, branch(any, (first, at_ready.clone()), (strip, at_ready)));
+    }
+
+    // First iterations that differ get a copy of their own.
+    let at_ready = b.params(entry);
+    let headers: Vec<Vec<Block>> =
+        copied.iter().map(|copy| b.recipe.loops.iter().map(|l| copy.blocks[&l.header]).collect()).collect();
+    let f = b.f;
+    f.terminate(ready, Terminator::Jump(next, at_ready.clone()));
+    for headers in &headers {
+        for (l, flags) in flags.iter().rev().filter(|(l, _)| **l > 0) {
+            peel::first_iteration(f, headers[*l], flags, None);
+        }
+    }
+    let flags = flags.get(&0).map_or(&[][..], Vec::as_slice);
+    let mut any = may_share;
+    for flag in flags {
+        any = Some(match any {
+            Some(any) => push(f, ready, Inst::Bool(BoolOp::Or, any, at_ready[*flag])),
+            None => at_ready[*flag],
+        });
+    }
+    if let Some(any) = any {
+        let first = peel::first_iteration(f, headers[0][0], flags, Some(next));
+        f.terminate(ready, branch(any, (first, at_ready.clone()), (next, at_ready)));
     }
 }
 
-fn branch(cond: Value, then: (Block, Vec<Value>), els: (Block, Vec<Value>)) -> Terminator {
+pub(super) fn branch(cond: Value, then: (Block, Vec<Value>), els: (Block, Vec<Value>)) -> Terminator {
     Terminator::Branch { cond, then, els }
 }
 
-struct Copy {
-    header: Block,
+pub(super) struct Copy {
+    pub(super) header: Block,
     /// Where the copy is left to; empty.
-    after: Block,
+    pub(super) after: Block,
     /// New block of each old one.
-    blocks: BTreeMap<Block, Block>,
+    pub(super) blocks: BTreeMap<Block, Block>,
 }
 
-struct Builder<'f> {
-    f: &'f mut Function,
-    recipe: Recipe,
-    copies: Copies,
+pub(super) struct Builder<'f> {
+    pub(super) f: &'f mut Function,
+    pub(super) recipe: Recipe,
+    pub(super) copies: Copies,
     /// What the entry has computed.
     syms: Vec<(Sym, Value)>,
+    /// What is asked is asked in front of a parallel loop.
+    pub(super) in_rounds: bool,
     /// What the outermost counter stays below.
-    end: Value,
+    pub(super) end: Value,
     /// Where instructions go.
-    at: Block,
+    pub(super) at: Block,
 }
 
 impl Builder<'_> {
-    fn push(&mut self, inst: Inst) -> Value {
+    pub(super) fn push(&mut self, inst: Inst) -> Value {
         push(self.f, self.at, inst)
     }
 
-    fn int(&mut self, n: i64) -> Value {
+    pub(super) fn int(&mut self, n: i64) -> Value {
         self.push(Inst::IConst(n))
     }
 
-    fn params(&self, block: Block) -> Vec<Value> {
+    pub(super) fn params(&self, block: Block) -> Vec<Value> {
         self.f.blocks[block.index()].params.clone()
     }
 
@@ -219,7 +267,7 @@ impl Builder<'_> {
         new
     }
 
-    fn sym(&mut self, sym: &Sym) -> Value {
+    pub(super) fn sym(&mut self, sym: &Sym) -> Value {
         if let Some((_, v)) = self.syms.iter().find(|(known, _)| known == sym) {
             return *v;
         }
@@ -249,7 +297,7 @@ impl Builder<'_> {
     }
 
     /// Goes on in a new block when all conditions hold, else to `no`.
-    fn branch_on(&mut self, conds: &[Cond], no: (Block, Vec<Value>)) {
+    pub(super) fn branch_on(&mut self, conds: &[Cond], no: (Block, Vec<Value>)) {
         let mut all: Option<Value> = None;
         // What objects are must be known before anything of them is read.
         let n_truths = conds.iter().take_while(|c| matches!(c, Cond::True(_))).count();
@@ -266,7 +314,7 @@ impl Builder<'_> {
         self.go_on_if(all, no);
     }
 
-    fn go_on_if(&mut self, cond: Option<Value>, no: (Block, Vec<Value>)) {
+    pub(super) fn go_on_if(&mut self, cond: Option<Value>, no: (Block, Vec<Value>)) {
         let Some(cond) = cond else { return };
         let next = self.f.add_block();
         self.f.terminate(self.at, branch(cond, (next, vec![]), no));
@@ -327,14 +375,18 @@ impl Builder<'_> {
                 let trips = self.push(Inst::Int(IntOp::Sub, self.end, counter));
                 let work = self.sym(&work);
                 let most = self.push(Inst::Int(IntOp::Mul, trips, work));
-                let entry = if *is_positive { Entry::ArrayAbove } else { Entry::ArrayWithin };
+                let entry = match (*is_positive, self.in_rounds) {
+                    (true, _) => Entry::ArrayAbove,
+                    (false, true) => Entry::ArrayWithinShared,
+                    (false, false) => Entry::ArrayWithin,
+                };
                 self.push(table(entry, vec![*array, element, k, lo0, hi0, lo1, hi1, most]))
             }
         }
     }
 
     /// From here on the outermost counter stays below `end`.
-    fn runs_to(&mut self, end: Value) {
+    pub(super) fn runs_to(&mut self, end: Value) {
         self.end = end;
         self.syms.clear();
     }
@@ -375,10 +427,11 @@ impl Builder<'_> {
     /// How far the outermost counter goes between two polls.
     fn strip_length(&mut self) -> Value {
         let step = self.recipe.loops[0].step;
+        let strip = if self.recipe.gives_gil { GIVING_STRIP } else { STRIP };
         match self.recipe.plan.work.clone() {
-            Some(Sym::Const(n)) => self.int((STRIP / n.max(1)).max(1) * step),
+            Some(Sym::Const(n)) => self.int((strip / n.max(1)).max(1) * step),
             Some(work) => {
-                let (work, strip, one) = (self.sym(&work), self.int(STRIP), self.int(1));
+                let (work, strip, one) = (self.sym(&work), self.int(strip), self.int(1));
                 let whole = self.push(Inst::Int(IntOp::FloorDiv, strip, work));
                 let n = self.push(Inst::Int(IntOp::Add, whole, one));
                 let step = self.int(step);
@@ -389,7 +442,7 @@ impl Builder<'_> {
     }
 
     /// The nest without the checks that cannot fail, its outermost counter running to `end`.
-    fn copy_nest(&mut self, at_entry: &BTreeMap<Value, Value>, end: Value) -> Copy {
+    pub(super) fn copy_nest(&mut self, at_entry: &BTreeMap<Value, Value>, end: Value) -> Copy {
         let old_header = self.recipe.loops[0].header;
         let cold = self.recipe.plan.cold.clone();
         let order: Vec<Block> = self.recipe.order.iter().chain(&cold).copied().collect();

@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use overdrive_base::flavour::DType;
 
 use super::affine::Sym;
+use super::parallel::MAX_ROUND_STEPS;
 use super::plan::{Cond, Planner};
 use super::ranges::MAX_STEPS;
 use crate::entities::Value;
+use crate::function::Iterations;
 use crate::inst::{CheckedOp, Inst, IntOp};
 
 /// Powers of two that elements may be asked to stay below: sums of two, sums over iterations, sums of products.
@@ -102,6 +104,8 @@ impl Planner<'_, '_> {
             let (lo, hi) = self.hot.int_range(*other).filter(|_| is_load(term))?;
             all = all.checked_add(lo.checked_abs()?.max(hi.checked_abs()?)).filter(|n| *n <= MAX_ADDED)?;
         }
-        all.checked_mul(MAX_STEPS)
+        let is_free = self.hot.f.blocks[self.hot.loops[0].header.index()].iterations == Iterations::Free;
+        let steps = if is_free { MAX_ROUND_STEPS } else { MAX_STEPS };
+        all.checked_mul(steps).filter(|n| *n <= 1 << 59)
     }
 }

@@ -9,7 +9,7 @@ use overdrive_base::flavour::DType;
 use overdrive_base::table::Entry;
 
 use super::affine::Sym;
-use super::hot::Def;
+use super::hot::{Def, Hot};
 use super::plan::{Cond, Planner};
 use super::ranges::Floats;
 use crate::entities::{Block, Value};
@@ -93,28 +93,6 @@ impl Planner<'_, '_> {
             self.plan.conds.push(cond);
         }
         self.plan.constants.insert(*stride, bytes);
-    }
-
-    /// `|x| ≤ max`, perhaps `and not |x| < min`: what the front end tests behind float operations of NumPy's types.
-    pub(super) fn quiet(&self, cond: Value) -> Option<(Value, bool)> {
-        let bound = |v: Value, cmp: Cmp, f64_bits: f64, f32_bits: f32| -> Option<Value> {
-            let Some(Inst::FCmp(c, abs, limit)) = self.hot.inst(v) else { return None };
-            let Some(Inst::FloatUnary(FloatUnary::Abs, x)) = self.hot.inst(*abs) else { return None };
-            let is_limit = match self.hot.inst(*limit) {
-                Some(Inst::FConst(bits)) => *bits == f64_bits.to_bits(),
-                Some(Inst::F32Const(bits)) => *bits == f32_bits.to_bits(),
-                _ => false,
-            };
-            (*c == cmp && is_limit).then_some(*x)
-        };
-        let finite = |v| bound(v, Cmp::Le, f64::MAX, f32::MAX);
-        if let Some(x) = finite(cond) {
-            return Some((x, false));
-        }
-        let Some(Inst::Bool(BoolOp::And, a, b)) = self.hot.inst(cond) else { return None };
-        let Some(Inst::Not(tiny)) = self.hot.inst(*b) else { return None };
-        let x = finite(*a)?;
-        (bound(*tiny, Cmp::Lt, f64::MIN_POSITIVE, f32::MIN_POSITIVE)? == x).then_some((x, true))
     }
 
     /// Finds a limit of elements under which as many float operations as possible are quiet.
@@ -303,5 +281,29 @@ impl Planner<'_, '_> {
         for (known, new) in known.iter_mut().zip(axes) {
             *known = (known.0.clone().min(new.0), known.1.clone().max(new.1));
         }
+    }
+}
+
+impl Hot<'_> {
+    /// `|x| ≤ max`, perhaps `and not |x| < min`: what the front end tests behind float operations of NumPy's types.
+    pub(super) fn quiet(&self, cond: Value) -> Option<(Value, bool)> {
+        let bound = |v: Value, cmp: Cmp, f64_bits: f64, f32_bits: f32| -> Option<Value> {
+            let Some(Inst::FCmp(c, abs, limit)) = self.inst(v) else { return None };
+            let Some(Inst::FloatUnary(FloatUnary::Abs, x)) = self.inst(*abs) else { return None };
+            let is_limit = match self.inst(*limit) {
+                Some(Inst::FConst(bits)) => *bits == f64_bits.to_bits(),
+                Some(Inst::F32Const(bits)) => *bits == f32_bits.to_bits(),
+                _ => false,
+            };
+            (*c == cmp && is_limit).then_some(*x)
+        };
+        let finite = |v| bound(v, Cmp::Le, f64::MAX, f32::MAX);
+        if let Some(x) = finite(cond) {
+            return Some((x, false));
+        }
+        let Some(Inst::Bool(BoolOp::And, a, b)) = self.inst(cond) else { return None };
+        let Some(Inst::Not(tiny)) = self.inst(*b) else { return None };
+        let x = finite(*a)?;
+        (bound(*tiny, Cmp::Lt, f64::MIN_POSITIVE, f32::MIN_POSITIVE)? == x).then_some((x, true))
     }
 }

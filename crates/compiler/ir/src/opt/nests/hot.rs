@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use overdrive_base::table::{Effect, Entry};
 
+use super::affine::Sym;
 use crate::dominators::Dominators;
 use crate::entities::{Block, Value};
 use crate::function::Function;
@@ -67,6 +68,8 @@ pub(super) struct Hot<'a> {
     ranks: Vec<usize>,
     /// Integers that the outermost loop carries and whose range something was derived from.
     pub sums: RefCell<BTreeSet<Value>>,
+    /// Bounds that ranges of sums were derived from: the entry tests what they are made of.
+    pub leaned_on: RefCell<Vec<Sym>>,
     /// What depends on a parameter, once somebody asked.
     pub families: RefCell<BTreeMap<Value, Rc<BTreeSet<Value>>>>,
     /// Integers loaded from arrays whose elements the entry looks at, with both ends.
@@ -98,6 +101,7 @@ impl<'a> Hot<'a> {
             aside: BTreeSet::new(),
             ranks: vec![usize::MAX; f.blocks.len()],
             sums: RefCell::default(),
+            leaned_on: RefCell::default(),
             families: RefCell::default(),
             counts: RefCell::default(),
             converted: RefCell::default(),
@@ -257,7 +261,8 @@ impl<'a> Hot<'a> {
         }
     }
 
-    fn usual_edges(&self, block: Block) -> Vec<(Block, &'a [Value])> {
+    /// On the usual path, with their arguments.
+    pub(super) fn usual_edges(&self, block: Block) -> Vec<(Block, &'a [Value])> {
         match &self.f.blocks[block.index()].terminator {
             Some(Terminator::Jump(to, args)) => vec![(*to, args)],
             Some(Terminator::Branch { then, els, .. }) => match self.checks.get(&block) {
@@ -356,7 +361,13 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         Inst::Table { entry, .. } => {
             *entry == Entry::PollPending
                 || (entry.signature().effect == Effect::Pure
-                    && !matches!(entry, Entry::ArraysApart | Entry::ArrayWithin | Entry::ArrayAbove))
+                    && !matches!(
+                        entry,
+                        Entry::ArraysApart
+                            | Entry::ArrayWithin
+                            | Entry::ArrayAbove
+                            | Entry::ArrayWithinShared
+                    ))
         }
         Inst::IncRef(_)
         | Inst::DecRef { .. }

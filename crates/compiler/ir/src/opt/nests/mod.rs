@@ -14,6 +14,9 @@
 //!                               └───────────┘ not done, nobody asks
 //! ```
 //!
+//! A nest whose iterations are independent by the program's word is shared out among threads in front of the copy
+//! ([`parallel`]).
+//!
 //! The copy differs from the nest in nothing but checks that cannot fail, so it may still leave through the exits that
 //! the entry could not exclude, with the state that the nest would have.
 
@@ -24,6 +27,7 @@ mod build;
 mod counts;
 mod elements;
 mod hot;
+mod parallel;
 mod peel;
 mod plan;
 mod ranges;
@@ -32,12 +36,15 @@ mod trial;
 use std::collections::BTreeSet;
 
 use crate::dominators::Dominators;
-use crate::function::Function;
-use crate::loops;
+use crate::function::{Function, Iterations};
+use crate::loops::{self, Loop};
 use hot::Hot;
 
 /// A function with more blocks is left as it is: compile time grows with them.
 const MAX_BLOCKS: usize = 600;
+
+/// How a remark begins about a loop that was to run in parallel and does not.
+pub const NOT_PARALLEL: &str = "not parallel: ";
 
 /// The pass.
 pub fn run(f: &mut Function) {
@@ -55,16 +62,38 @@ pub fn run(f: &mut Function) {
         if around.is_some() {
             continue;
         }
+        let is_free = |l: &Loop| f.blocks[l.header.index()].iterations == Iterations::Free;
+        let has_free = all.iter().any(|l| all[root].blocks.contains(&l.header) && is_free(l));
+        let is_free = is_free(&all[root]);
+        if has_free && !is_free {
+            // It is left to the loop inside to be a nest.
+            continue;
+        }
+        let mut in_order = is_free
+            .then(|| "it is no counted loop that only computes on numbers and array elements".to_owned());
         let plan = Hot::new(f, &dominators, &all, root).and_then(|hot| {
-            let plan = plan::plan(&hot)?;
-            Some(build::Recipe::new(&hot, plan))
+            let mut plan = plan::plan(&hot)?;
+            let mut shared = None;
+            if is_free {
+                match parallel::shared(&hot, &mut plan, &all[root]) {
+                    Ok(parts) => (shared, in_order) = (Some(parts), None),
+                    Err(why) => in_order = Some(why),
+                }
+            }
+            Some(build::Recipe::new(&hot, plan, shared))
         });
+        let offset = f.blocks[all[root].header.index()].offset;
+        if let (Some(offset), Some(why)) = (offset, in_order) {
+            f.remarks.push((offset, format!("{NOT_PARALLEL}{why}")));
+        }
         if let Some(mut recipe) = plan {
-            // Two kinds of numbers that the copy treats alike need no first iteration apart.
-            if recipe.peels() && trial::is_blind(f, &all[root], recipe.clone().without_peeling()) {
+            // Two kinds of numbers that the copy treats alike need no first iteration apart. (Where floats are summed in
+            // parallel the stated order has one.)
+            if !is_free && recipe.peels() && trial::is_blind(f, &all[root], recipe.clone().without_peeling())
+            {
                 recipe = recipe.without_peeling();
             }
-            if let Some(offset) = f.blocks[all[root].header.index()].offset {
+            if let Some(offset) = offset {
                 f.remarks.push((offset, recipe.remark()));
             }
             build::build(f, &all[root], recipe);

@@ -14,12 +14,13 @@ use super::hot::Hot;
 use super::ranges::CARRIED_BITS;
 use crate::dominators::successors;
 use crate::entities::{Block, ExitId, Value};
+use crate::function::Iterations;
 use crate::inst::{Cmp, Inst, IntOp, Terminator};
 
 /// Iterations of inner loops that one iteration of the outermost may have: it runs without a poll.
 const MAX_WORK: i64 = 1 << 22;
 /// Below this many iterations in all, the entry costs more than it saves.
-const MIN_WORK: i64 = 64;
+pub(super) const MIN_WORK: i64 = 64;
 
 /// A test at the entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,17 +135,23 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
     p.prove_floats()?;
     p.bound_integers();
     p.look_again();
-    p.plan.finite_behind = p.telling_sums().unwrap_or_default();
+    let is_free = hot.f.blocks[hot.loops[0].header.index()].iterations == Iterations::Free;
+    if !is_free {
+        // Parallel runs ask about sums in their own way.
+        p.plan.finite_behind = p.telling_sums().unwrap_or_default();
+    }
     if hot.loops.len() > 1 {
         // Outer iterations may then run side by side.
         let loaded = p.loads.values().map(|access| access.array).collect();
         p.keep_apart(&loaded);
     }
     p.plan.cold.sort_by_key(|block| hot.rank(*block));
-    let is_better = !p.plan.held.is_empty() || !p.plan.unchecked.is_empty() || !p.floats.is_empty();
+    let is_better =
+        is_free || !p.plan.held.is_empty() || !p.plan.unchecked.is_empty() || !p.floats.is_empty();
     for v in hot.sums.borrow().iter() {
         p.plan.carried.push(Cond::Small(*v, CARRIED_BITS));
     }
+    p.plan.bounds.append(&mut hot.leaned_on.borrow_mut());
     p.test_leaves();
     is_better.then_some(p.plan)
 }
@@ -339,7 +346,7 @@ impl Planner<'_, '_> {
         if matches!(self.hot.inst(cond), Some(Inst::Table { entry: Entry::PollPending, .. })) {
             return Some(());
         }
-        if expected && let Some((result, scales)) = self.quiet(cond) {
+        if expected && let Some((result, scales)) = self.hot.quiet(cond) {
             let limit = if self.hot.f.ty(result) == Ty::F32 { 127 } else { 1023 };
             self.floats.push(FloatCheck { result, limit, asked: Asked::Branch { block, scales } });
             return Some(());

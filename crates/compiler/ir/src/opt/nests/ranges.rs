@@ -20,6 +20,9 @@ const SUM_BITS: i32 = 23 + 4;
 /// What the entry tests integers for that the outermost loop carries.
 pub(super) const CARRIED_BITS: u32 = 60;
 
+/// Magnitude of what is added to a sum, as a power of two, when bounds say it: `MAX_STEPS` times that leaves room.
+const ADDED_BITS: u32 = 38;
+
 /// Bounds of floats under one assumption.
 #[derive(Clone)]
 pub(super) struct Floats<'a, 'f> {
@@ -246,6 +249,22 @@ impl Hot<'_> {
             let ((a0, a1), (b0, b1)) = (self.int_range_within(a, depth)?, self.int_range_within(b, depth)?);
             Some((i128::from(a0), i128::from(a1), i128::from(b0), i128::from(b1)))
         };
+        // A sum that a loop carries, and what it adds.
+        let carried_and_added = |a: Value, b: Value| {
+            let is_carried = match self.def(a) {
+                Def::Param(block) => self.loop_of_header(block).is_some(),
+                _ => matches!(
+                    self.inst(a),
+                    Some(
+                        Inst::Checked(CheckedOp::Add | CheckedOp::Sub, ..)
+                            | Inst::Int(IntOp::Add | IntOp::Sub, ..)
+                    )
+                ),
+            };
+            let ((a0, a1), (b0, b1)) =
+                (self.int_range_within(a, depth).filter(|_| is_carried)?, self.added_range(b, depth)?);
+            Some((i128::from(a0), i128::from(a1), i128::from(b0), i128::from(b1)))
+        };
         let narrow = |(lo, hi): (i128, i128)| Some((i64::try_from(lo).ok()?, i64::try_from(hi).ok()?));
         if let Some(n) = self.constant(v) {
             return Some((n, n));
@@ -267,11 +286,11 @@ impl Hot<'_> {
             Inst::BoolToInt(_) => Some((0, 1)),
             Inst::FloatToInt(x) if self.converted.borrow().contains(x) => Some((-(1 << 62), 1 << 62)),
             Inst::Int(IntOp::Add, a, b) | Inst::Checked(CheckedOp::Add, a, b, _) => {
-                let (a0, a1, b0, b1) = both(*a, *b)?;
+                let (a0, a1, b0, b1) = both(*a, *b).or_else(|| carried_and_added(*a, *b))?;
                 narrow((a0 + b0, a1 + b1))
             }
             Inst::Int(IntOp::Sub, a, b) | Inst::Checked(CheckedOp::Sub, a, b, _) => {
-                let (a0, a1, b0, b1) = both(*a, *b)?;
+                let (a0, a1, b0, b1) = both(*a, *b).or_else(|| carried_and_added(*a, *b))?;
                 narrow((a0 - b1, a1 - b0))
             }
             Inst::Int(IntOp::Mul, a, b) | Inst::Checked(CheckedOp::Mul, a, b, _) => {
@@ -362,14 +381,14 @@ impl Hot<'_> {
                     if family.contains(other) {
                         return None;
                     }
-                    added.push((v, self.int_range_within(*other, depth)?));
+                    added.push((v, self.added_range(*other, depth)?));
                     work.push(*carried);
                 }
                 (_, Some(Inst::Int(IntOp::Sub, a, b) | Inst::Checked(CheckedOp::Sub, a, b, _))) => {
                     if !family.contains(a) || family.contains(b) {
                         return None;
                     }
-                    let (lo, hi) = self.int_range_within(*b, depth)?;
+                    let (lo, hi) = self.added_range(*b, depth)?;
                     added.push((v, (hi.checked_neg()?, lo.checked_neg()?)));
                     work.push(*a);
                 }
@@ -396,6 +415,16 @@ impl Hot<'_> {
             hi += times * i128::from(b.max(0));
         }
         Some((i64::try_from(lo).ok()?, i64::try_from(hi).ok()?))
+    }
+
+    /// What is added to a sum: from its type, or from bounds that the entry tests.
+    fn added_range(&self, v: Value, depth: u32) -> Option<(i64, i64)> {
+        if let Some(range) = self.int_range_within(v, depth) {
+            return Some(range);
+        }
+        let interval = self.interval(v).filter(|interval| interval.bits <= ADDED_BITS)?;
+        self.leaned_on.borrow_mut().extend([interval.lo, interval.hi]);
+        Some((-(1 << interval.bits), 1 << interval.bits))
     }
 
     /// At most how often a value is computed while the carried values in `family` live on.

@@ -127,8 +127,9 @@ def jit(
     compiler reassociate and contract floating-point operations, and call vector forms of `math`'s
     functions (at most 4 units in the last place off, says glibc): faster, no longer CPython's to the last
     bit. NaN and infinities are not assumed away, checks and exceptions stay, called functions stay exact.
-    ``parallel`` runs loops over `prange` on several threads, floats being summed in a stated order that does
-    not depend on their number. ``nogil`` lets other threads run while a loop is inside numbers and arrays only.
+    ``parallel`` runs loops over `prange` on several threads, floats being summed in a stated order that
+    does not depend on their number. ``nogil`` lets other threads run while a loop is inside numbers and
+    arrays only.
 
     >>> @jit
     ... def square(x):

@@ -767,3 +767,18 @@ def test_scattered_values_that_grow():
 
     same(double, lambda: [np.arange(70), 3], lambda args: [args[0], 61], lambda args: [args[0] + 1, 64])
     same(chain, lambda: [np.zeros(400, np.int64), 399], *[put(0, v) for v in EDGES])
+
+
+def test_ranges_through_many_ways_that_part_and_meet():
+    """Each choice doubles the ways to the last sum; none is followed twice."""
+    lines = ["def f(a, out):", "    for i in range(a.shape[0]):", "        k = i & 7", "        x = a[i]"]
+    for n in range(40):
+        lines += [
+            f"        if i % {n + 2} == 1:",
+            f"            k = k + {n % 3}",
+            f"            x = x * 0.5 + {n}.0",
+        ]
+    lines += ["        out[i] = x + k", "    return out"]
+    names = {}
+    exec("\n".join(lines), names)
+    same(names["f"], lambda: [np.linspace(0.1, 2, 70), np.zeros(70)], put(60, np.inf), put(2, np.nan))

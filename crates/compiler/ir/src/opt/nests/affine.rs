@@ -107,6 +107,12 @@ impl Interval {
         (bits <= MAX_BITS).then_some(Interval { lo, hi, bits })
     }
 
+    /// Whether these could be indices of an array, as far as constants say.
+    pub(super) fn may_be_places(&self) -> bool {
+        let (lo, hi) = (&self.lo, &self.hi);
+        !matches!(lo, Sym::Const(n) if *n < 0) && !matches!(hi, Sym::Const(n) if *n >= 1 << LEAF_BITS)
+    }
+
     pub(super) fn union(self, other: Interval) -> Interval {
         let bits = self.bits.max(other.bits);
         Interval { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi), bits }

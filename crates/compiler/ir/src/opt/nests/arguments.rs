@@ -138,7 +138,7 @@ impl<'f> Planner<'_, 'f> {
             let same = self.loads.iter().filter(|(_, access)| Some(access.array) == array).map(|(v, _)| *v);
             for v in same.chain([v]) {
                 let known = floats.limit(v);
-                floats.own.insert(v, known.min(k));
+                floats.lower(v, known.min(k));
             }
         }
     }

@@ -51,6 +51,7 @@ impl Planner<'_, '_> {
         }
         let (n, k) = best;
         self.hot.counts.borrow_mut().clear();
+        self.hot.forget_ranges();
         if n == 0 {
             return;
         }
@@ -78,6 +79,7 @@ impl Planner<'_, '_> {
         });
         let known = known.collect();
         *self.hot.counts.borrow_mut() = known;
+        self.hot.forget_ranges();
     }
 
     /// By how much one strip may change an element's magnitude; `None` for an array that may get any value.

@@ -152,6 +152,7 @@ impl Planner<'_, '_> {
                     if let Some(Inst::FloatUnary(FloatUnary::Trunc, x)) = self.hot.inst(check.result) {
                         converted.insert(*x);
                     }
+                    self.hot.forget_ranges();
                 }
             }
         }
@@ -251,8 +252,8 @@ impl Planner<'_, '_> {
             let known = self.plan.same.get(key).copied();
             // Only of an index that was unwrapped is the interval that of a place in the array.
             *axis = match self.hot.interval(known.unwrap_or(*key)) {
-                Some(interval) => (interval.lo, interval.hi),
-                None => (Sym::Const(0), Sym::Leaf(self.length(access.array, at)?).sub(Sym::Const(1))),
+                Some(interval) if interval.may_be_places() => (interval.lo, interval.hi),
+                _ => (Sym::Const(0), Sym::Leaf(self.length(access.array, at)?).sub(Sym::Const(1))),
             };
         }
         Some(axes)

@@ -28,6 +28,9 @@ pub(super) enum Def {
     Inst(Block, usize),
 }
 
+/// The least and the greatest an integer can be.
+pub(super) type Ends = (i64, i64);
+
 /// A loop whose header compares a counter with a bound and leaves when it is not below.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
@@ -72,8 +75,10 @@ pub(super) struct Hot<'a> {
     pub leaned_on: RefCell<Vec<Sym>>,
     /// What depends on a parameter, once somebody asked.
     pub families: RefCell<BTreeMap<Value, Rc<BTreeSet<Value>>>>,
+    /// Ranges that were found, and with how many steps left.
+    pub ranges: RefCell<BTreeMap<Value, (u32, Option<Ends>)>>,
     /// Integers loaded from arrays whose elements the entry looks at, with both ends.
-    pub counts: RefCell<BTreeMap<Value, (i64, i64)>>,
+    pub counts: RefCell<BTreeMap<Value, Ends>>,
     /// Floats that are known to be below 2^62 in magnitude.
     pub converted: RefCell<BTreeSet<Value>>,
 }
@@ -103,6 +108,7 @@ impl<'a> Hot<'a> {
             sums: RefCell::default(),
             leaned_on: RefCell::default(),
             families: RefCell::default(),
+            ranges: RefCell::default(),
             counts: RefCell::default(),
             converted: RefCell::default(),
         };

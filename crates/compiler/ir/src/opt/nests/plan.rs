@@ -312,9 +312,7 @@ impl Planner<'_, '_> {
         let key = self.unwrapped(a, b).unwrap_or(a);
         let Some(interval) = hot.interval(key) else { return false };
         // What is known of the index is no place in any array: the test in the loop is better than one that always fails.
-        if matches!(interval.lo, Sym::Const(n) if n < 0)
-            || matches!(interval.hi, Sym::Const(n) if n >= 1 << super::affine::LEAF_BITS)
-        {
+        if !interval.may_be_places() {
             return false;
         }
         self.plan.conds.push(Cond::Inside { lo: interval.lo, hi: interval.hi, length: b });

@@ -41,6 +41,8 @@ pub(super) struct Floats<'a, 'f> {
     pub divisors: BTreeSet<Value>,
     /// Loads of elements that must be below 2^k.
     pub loads: BTreeSet<Value>,
+    /// What was found, and with how many steps left.
+    answers: BTreeMap<Value, (u32, Option<i32>)>,
 }
 
 impl<'a, 'f> Floats<'a, 'f> {
@@ -54,7 +56,14 @@ impl<'a, 'f> Floats<'a, 'f> {
             leaves: BTreeSet::new(),
             divisors: BTreeSet::new(),
             loads: BTreeSet::new(),
+            answers: BTreeMap::new(),
         }
+    }
+
+    /// From now on a load or invariant is taken to be below 2^k.
+    pub(super) fn lower(&mut self, v: Value, k: i32) {
+        self.own.insert(v, k);
+        self.answers.clear();
     }
 
     /// |v| < 2^result, and v is no NaN.
@@ -64,6 +73,17 @@ impl<'a, 'f> Floats<'a, 'f> {
 
     /// A binary32 that may come near its largest is not bounded: it may have become an infinity.
     pub(super) fn bits_within(&mut self, v: Value, depth: u32) -> Option<i32> {
+        if let Some((at, bits)) = self.answers.get(&v).copied()
+            && (bits.is_some() || depth <= at)
+        {
+            return bits;
+        }
+        let bits = self.bits_anew(v, depth);
+        self.answers.insert(v, (depth, bits));
+        bits
+    }
+
+    fn bits_anew(&mut self, v: Value, depth: u32) -> Option<i32> {
         let is_narrow = self.hot.f.ty(v) == Ty::F32;
         let is_loaded = matches!(self.hot.inst(v), Some(Inst::Load(DType::F32, _)));
         let bits = self.any_bits(v, depth)?;
@@ -243,7 +263,24 @@ impl Hot<'_> {
         self.int_range_within(v, 24)
     }
 
+    /// Where ways part and meet many times over, the same value is asked for along each: answers are kept.
     fn int_range_within(&self, v: Value, depth: u32) -> Option<(i64, i64)> {
+        if let Some((at, range)) = self.ranges.borrow().get(&v).copied()
+            && (range.is_some() || depth <= at)
+        {
+            return range;
+        }
+        let range = self.int_range_anew(v, depth);
+        self.ranges.borrow_mut().insert(v, (depth, range));
+        range
+    }
+
+    /// To be called when more is known.
+    pub(super) fn forget_ranges(&self) {
+        self.ranges.borrow_mut().clear();
+    }
+
+    fn int_range_anew(&self, v: Value, depth: u32) -> Option<(i64, i64)> {
         let depth = depth.checked_sub(1)?;
         let both = |a: Value, b: Value| {
             let ((a0, a1), (b0, b1)) = (self.int_range_within(a, depth)?, self.int_range_within(b, depth)?);

@@ -11,6 +11,7 @@ mod abi;
 mod error;
 mod lower;
 mod passes;
+mod settings;
 mod machine;
 mod load;
 mod compile;

@@ -14,6 +14,7 @@ use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Tar
 
 use crate::compile::{Level, Options};
 use crate::error::CodegenError;
+use crate::settings;
 
 /// A target machine of this thread.
 pub(crate) struct Machine {
@@ -81,6 +82,7 @@ impl Machine {
         let triple = TargetTriple::create(TRIPLE.ok_or_else(unsupported)?);
         INITIALISED.call_once(|| {
             let config = InitializationConfig { asm_parser: false, ..InitializationConfig::default() };
+            settings::apply();
             // A failure shows at `from_triple`, which then finds no target.
             let _ = inkwell::targets::Target::initialize_native(&config);
         });

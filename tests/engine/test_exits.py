@@ -103,3 +103,42 @@ def test_compiles_are_bounded():
                 else:
                     assert same(jitted(a, b), want)
     assert _core.explain_data(jitted)["compiles"] <= 24
+
+
+class Answers:
+    """Compares to whatever is next."""
+
+    def __init__(self, answers):
+        self.answers = iter(answers)
+
+    def __lt__(self, other):
+        return next(self.answers)
+
+
+def test_a_comparison_of_objects_that_gives_no_bool():
+    """On CPython 3.13 a comparison in front of a branch converts its result itself."""
+
+    def count(a, n):
+        seen = []
+        for i in range(n):
+            if a < i:
+                seen.append(i)
+            while not a < i:
+                seen.append(-i)
+        return seen
+
+    class Refuses:
+        def __bool__(self):
+            raise ValueError("neither")
+
+    bools = [True, False, False, True] * 20
+    for others in ([0, "", "x", 1], [[], [0], None, 2.5], [True, 0.0, Refuses()]):
+        jitted = overdrive.jit(count)
+        for answers in (bools, bools, bools, others * 20, bools, others * 20):
+            outcomes = []
+            for call in (count, jitted):
+                try:
+                    outcomes.append(call(Answers(answers), 5))
+                except (ValueError, StopIteration) as error:
+                    outcomes.append((type(error), str(error), error.__traceback__.tb_next.tb_lineno))
+            assert outcomes[0] == outcomes[1]

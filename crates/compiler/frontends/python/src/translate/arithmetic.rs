@@ -282,12 +282,23 @@ impl Tx<'_> {
 
     /// One object operation: `fixed` arguments, then the top `n` entries; the result replaces them.
     pub(crate) fn generic(&mut self, entry: TableEntry, fixed: Vec<Value>, n: usize, why: &str) {
+        let v = self.generic_value(entry, fixed, n, why);
+        self.replace_top(n, v);
+    }
+
+    /// The same, with the operands still there.
+    pub(crate) fn generic_value(
+        &mut self,
+        entry: TableEntry,
+        fixed: Vec<Value>,
+        n: usize,
+        why: &str,
+    ) -> Value {
         self.remark(Status::ThroughCPython, why);
         self.box_top(n);
         let mut args = fixed;
         args.extend(self.top_refs(n));
-        let v = self.call(entry, args);
-        self.replace_top(n, v);
+        self.call(entry, args)
     }
 
     /// As `generic`, for operations without a result.

@@ -49,11 +49,15 @@ impl Tx<'_> {
         }
         let why = format!("comparison of {} with {}", self.peek(1).describe(), self.peek(0).describe());
         let number = self.iconst(cmp.number());
-        self.generic(TableEntry::Compare, vec![number], 2, &why);
-        if to_bool {
-            let t = self.truth();
-            self.push(Val::num(Flavour::Bool, t));
+        if !to_bool {
+            self.generic(TableEntry::Compare, vec![number], 2, &why);
+            return Ok(());
         }
+        // CPython goes on behind this with a bool and nothing else, so nobody may leave with what was compared to.
+        let v = self.generic_value(TableEntry::Compare, vec![number], 2, &why);
+        self.replace_top_typed(2, v, ObjTy::Any);
+        let t = self.truth();
+        self.push(Val::num(Flavour::Bool, t));
         Ok(())
     }
 

@@ -48,5 +48,5 @@ def outcome(program, *, flags=(), env=None):
         cwd=directory,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -387,7 +387,7 @@ def test_turns_of_cpython_do_not_change_the_order(bad):
 
     before = signal.signal(signal.SIGALRM, turn)
     try:
-        for _ in range(100):
+        while turns < 100:  # a fast machine takes one turn a call, or none
             signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
             result = compiled(a, b)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -395,7 +395,6 @@ def test_turns_of_cpython_do_not_change_the_order(bad):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert turns > 100
 
 
 def prefix(a, out):

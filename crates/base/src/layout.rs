@@ -14,6 +14,19 @@ pub enum IntLayout {
     Tagged,
 }
 
+/// Where an instance of an ordinary class keeps its attributes while nobody has asked for its dictionary. The attributes of
+/// one class lie in the same order in all of them; one that is not set is null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceLayout {
+    /// 3.11: the word at this offset of the object points to them, or is null.
+    Pointed { values: i32 },
+    /// 3.12: the word at this offset is odd and one below their address, or something else is there.
+    Tagged { word: i32 },
+    /// 3.13: they lie in the object, from `values` on, as long as the byte at `valid` is not 0. A dictionary at `dict` (or
+    /// null) shows the same attributes.
+    Inline { valid: i32, values: i32, dict: i32 },
+}
+
 /// Offsets in bytes unless said otherwise; addresses are absolute.
 #[derive(Clone, Debug)]
 pub struct ObjectLayout {
@@ -22,6 +35,9 @@ pub struct ObjectLayout {
     pub immortal: bool,
     /// `ob_type` of every object.
     pub ob_type: i32,
+    /// 32 bits of a type: the number of what it is now, unique in the process; 0 when it has none.
+    pub type_version: i32,
+    pub instance: InstanceLayout,
     /// Item count of list, tuple, bytes, bytearray.
     pub var_size: i32,
     pub list_items: i32,

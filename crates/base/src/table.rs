@@ -300,4 +300,6 @@ entries! {
     GilTake = "gil_take", [] => None, Never, Local;
     /// profile slot, object: remembers the object's type for a later version
     Observe = "observe", [I64, Obj] => None, Never, Local;
+    /// profile slot, object, name, 1 when it is written: remembers where objects of this class keep the attribute
+    ObserveAttr = "observe_attr", [I64, Obj, Obj, I64] => None, Never, Local;
 }

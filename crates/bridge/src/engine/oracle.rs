@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use overdrive_base::flavour::KnownType;
-use overdrive_frontend_python::facts::{Builtin, Fact, FactId, Meaning, Observed, Oracle};
+use overdrive_frontend_python::facts::{Access, Builtin, Fact, FactId, Meaning, Member, Observed, Oracle};
 use pyo3::ffi;
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, Python};
 use pyo3::types::{PyDict, PyTuple, PyTupleMethods};
@@ -168,6 +168,13 @@ impl Oracle for LiveOracle<'_> {
         // SAFETY: a list under construction may hold null items.
         let first = unsafe { Bound::from_borrowed_ptr_or_opt(self.py, first)? };
         Some(self.fact(&first, Origin::Sample))
+    }
+
+    fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)> {
+        let key = self.name(name)?;
+        let object = self.found.get(object.0 as usize)?.object.clone();
+        let (member, value) = objects::member(&object, &key, access)?;
+        Some((member, self.fact(&value, Origin::Sample)))
     }
 
     fn observed(&self, offset: u32) -> Observed {

@@ -5,6 +5,7 @@
 //! running Python code; ask again after an import.
 #![expect(unsafe_code, reason = "reads objects at the offsets that it is there to check")]
 
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -16,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 
 use super::boxing;
 use super::iterate;
+use super::members;
 use super::names::{Peek, peek};
 use super::python::{Name, Owned};
 use crate::tensor::native;
@@ -65,6 +67,8 @@ fn headers() -> ObjectLayout {
         int: if cfg!(Py_3_12) { IntLayout::Tagged } else { IntLayout::SignedSize },
         immortal: cfg!(Py_3_12),
         ob_type: 8,
+        type_version: offset_of!(PyTypeObject, tp_version_tag) as i32,
+        instance: members::INSTANCE,
         var_size: 16,
         list_items: 24,
         list_allocated: 32,

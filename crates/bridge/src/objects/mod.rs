@@ -6,7 +6,7 @@
 //! * null is passed only where `Entry`'s documentation says so;
 //! * machine types as in `overdrive_codegen::abi`: `I1` results are `u8`; an entry that declines takes a pointer to its
 //!   result last and gives 1, or 0 when nothing happened; variable arguments come as (first, count as `i64`), with a free
-//!   slot before the first; `Observe` gets `Rt` first;
+//!   slot before the first; `Observe` and `ObserveAttr` get `Rt` first;
 //! * nothing unwinds.
 //!
 //! Errors are CPython's: an entry calls the function that the opcode calls, and where the opcode itself makes the
@@ -15,6 +15,7 @@
 mod arithmetic;
 mod arrays;
 mod attributes;
+mod members;
 mod names;
 pub(crate) mod gil;
 mod calls;
@@ -40,6 +41,7 @@ use overdrive_base::table::Entry;
 
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
+pub(crate) use members::member;
 pub use probe::register;
 pub use profile::{Profile, seen};
 
@@ -178,6 +180,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::FastPow => libm::c::pow as _,
 
         Entry::Observe => profile::observe as _,
+        Entry::ObserveAttr => profile::observe_attr as _,
         Entry::ArraysApart => arrays::apart as _,
         Entry::ArrayWithin => arrays::within as _,
         Entry::ArrayAbove => arrays::above as _,

@@ -127,7 +127,7 @@ fn given(arg: &Bound<'_, PyAny>) -> *mut PyObject {
 #[pyo3(signature = (name, *args))]
 fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let entry = Entry::ALL.iter().copied().find(|e| e.name() == name);
-    let entry = entry.filter(|e| !matches!(e, Entry::Observe | Entry::Dealloc));
+    let entry = entry.filter(|e| !matches!(e, Entry::Observe | Entry::ObserveAttr | Entry::Dealloc));
     let Some(entry) = entry else { return Err(PyValueError::new_err(format!("no entry {name:?}"))) };
     let signature = entry.signature();
     let n_fixed = signature.args.len();

@@ -10,11 +10,12 @@ use std::cell::{RefCell, UnsafeCell};
 
 use overdrive_base::flavour::{Holder, KnownType};
 use overdrive_codegen::Rt;
-use overdrive_frontend_python::facts::{Observed, Seen};
+use overdrive_frontend_python::facts::{Access, Observed, Seen};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::{Bound, PyAny, Python};
 
 use super::layout::{self, builtin_types, numpy, read};
+use super::members;
 use crate::tensor::native;
 
 /// Observations of one version, one slot per `Entry::Observe`.
@@ -70,11 +71,38 @@ pub(super) unsafe extern "C" fn observe(rt: *mut Rt, slot: i64, object: *mut PyO
         *observed = match std::mem::replace(&mut *observed, Observed::Mixed) {
             Observed::Nothing => Observed::Always(seen),
             Observed::Always(before) if before == seen => Observed::Always(before),
-            Observed::Always(_) | Observed::Mixed => Observed::Mixed,
+            Observed::Always(_) | Observed::Member(_) | Observed::Mixed => Observed::Mixed,
         };
         // Nothing can change a mixed slot any more, so its filter may be any type.
         let filter = by_type_alone || *observed == Observed::Mixed;
         *words.offset(slot as isize) = if filter { ffi::Py_TYPE(object) as usize } else { 0 };
+    }
+}
+
+/// Remembers at a profile slot where objects of this class keep an attribute.
+pub(super) unsafe extern "C" fn observe_attr(
+    rt: *mut Rt,
+    slot: i64,
+    object: *mut PyObject,
+    name: *mut PyObject,
+    is_written: i64,
+) {
+    // SAFETY: as for `observe`; names of code objects are interned.
+    unsafe {
+        let words = (*rt).profile;
+        if words.is_null() || object.is_null() {
+            return;
+        }
+        let slots = *words.sub(1) as *const Slot;
+        let Ok(mut observed) = (*slots.offset(slot as isize)).0.try_borrow_mut() else { return };
+        let access = if is_written == 0 { Access::Read } else { Access::Write };
+        *observed =
+            match (std::mem::replace(&mut *observed, Observed::Mixed), members::find(object, name, access)) {
+                (Observed::Nothing, Some(member)) => Observed::Member(member),
+                (Observed::Member(before), Some(now)) if before == now => Observed::Member(before),
+                _ => Observed::Mixed,
+            };
+        *words.offset(slot as isize) = ffi::Py_TYPE(object) as usize;
     }
 }
 

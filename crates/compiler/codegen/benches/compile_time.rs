@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use overdrive_base::flavour::{DType, KnownType};
-use overdrive_base::layout::{IntLayout, ObjectLayout};
+use overdrive_base::layout::{InstanceLayout, IntLayout, ObjectLayout};
 use overdrive_base::table::Entry;
 use overdrive_codegen::{Level, Options, Services, Target, compile};
 use overdrive_ir::function::Function;
@@ -81,6 +81,8 @@ fn layout() -> ObjectLayout {
         int: IntLayout::SignedSize,
         immortal: false,
         ob_type: 8,
+        type_version: 64,
+        instance: InstanceLayout::Pointed { values: -32 },
         var_size: 16,
         list_items: 24,
         list_allocated: 32,

@@ -5,8 +5,8 @@
 //! * an entry that declines takes one more argument, the last, a pointer to the result, and returns `u8`;
 //! * a variadic entry's arguments end in (pointer to the first of the variable arguments, count as `i64`); the slot
 //!   before the first is free for the callee to use until it returns;
-//! * `Entry::Observe` alone gets `rt` in front of its arguments, and is called only when the profile slot holds
-//!   another type than the object's: it shall store the object's type there, and may remember more elsewhere.
+//! * `Entry::Observe` and `Entry::ObserveAttr` alone get `rt` in front of their arguments, and are called only when the profile slot
+//!   holds another type than the object's: they shall store the object's type there, and may remember more elsewhere.
 //!
 //! No callee may unwind into machine code.
 

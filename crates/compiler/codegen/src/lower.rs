@@ -8,6 +8,7 @@ mod words;
 mod memory;
 mod numbers;
 mod objects;
+mod attributes;
 mod refs;
 mod table;
 mod fast;
@@ -239,6 +240,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::Field(..)
             | Inst::ItemGet(..)
             | Inst::ListSwap { .. }
+            | Inst::VersionIs(..)
+            | Inst::KeepsValues { .. }
+            | Inst::AttrGet(..)
+            | Inst::AttrSwap { .. }
+            | Inst::FloatSet(..)
             | Inst::Load(..)
             | Inst::Store(..)
             | Inst::PtrAdd(..) => self.object(inst, result),

@@ -169,10 +169,16 @@ impl Function {
             | Inst::TypeIs(..)
             | Inst::Same(..)
             | Inst::IsNull(_)
+            | Inst::VersionIs(..)
+            | Inst::KeepsValues { .. }
             | Inst::ArrayIs { .. } => Ty::I1,
-            Inst::OConst(_) | Inst::Null | Inst::ItemGet(..) | Inst::ListSwap { .. } | Inst::OwnArg(_) => {
-                Ty::Obj
-            }
+            Inst::OConst(_)
+            | Inst::Null
+            | Inst::ItemGet(..)
+            | Inst::ListSwap { .. }
+            | Inst::AttrGet(..)
+            | Inst::AttrSwap { .. }
+            | Inst::OwnArg(_) => Ty::Obj,
             Inst::Float(_, a, _) | Inst::FloatUnary(_, a) => self.ty(*a),
             Inst::Select(_, a, _) => self.ty(*a),
             Inst::Unbox(flavour, _) => Flavour::ty(*flavour),
@@ -180,7 +186,12 @@ impl Function {
             Inst::Load(dtype, _) => dtype.scalar().ty(),
             Inst::PtrAdd(..) => Ty::Ptr,
             Inst::Table { entry, .. } => return Entry::signature(*entry).result,
-            Inst::Guard(..) | Inst::Store(..) | Inst::IncRef(_) | Inst::DecRef { .. } | Inst::Poll { .. } => {
+            Inst::Guard(..)
+            | Inst::Store(..)
+            | Inst::FloatSet(..)
+            | Inst::IncRef(_)
+            | Inst::DecRef { .. }
+            | Inst::Poll { .. } => {
                 return None;
             }
         })

@@ -127,6 +127,15 @@ pub enum Seq {
     Tuple,
 }
 
+/// Where an object of a known class keeps an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Attr {
+    /// Among the values that its class numbers (`InstanceLayout`); precondition: `KeepsValues`.
+    Value(u32),
+    /// At an offset of the object, in bytes: a name in `__slots__`.
+    Offset(i32),
+}
+
 /// An instruction; its result (if any) is in `Function::result`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inst {
@@ -185,6 +194,26 @@ pub enum Inst {
         ndim: u8,
         writable: bool,
     },
+
+    /// The object's class has this version: it is the class that had it before, and unchanged. The object is not null.
+    VersionIs(Value, u32),
+    /// The object still keeps its attributes as its class numbers them, and `writable`: nothing else shows them. Precondition:
+    /// `VersionIs` of a class whose instances can.
+    KeepsValues {
+        obj: Value,
+        writable: bool,
+    },
+    /// Borrowed attribute, null when it is not set. Precondition: `VersionIs` of a class that has it there.
+    AttrGet(Attr, Value),
+    /// Puts an owned reference into the place of an attribute that is set and gives the owned old one; preconditions as
+    /// `AttrGet`, and `KeepsValues` writable.
+    AttrSwap {
+        at: Attr,
+        obj: Value,
+        item: Value,
+    },
+    /// Overwrites an exact float; precondition: its only reference is in a list or attribute.
+    FloatSet(Value, Value),
 
     /// Value of a boxed scalar whose exact type has been guarded. For `Int` use the table's `UnboxInt` (it may decline).
     Unbox(Flavour, Value),
@@ -270,6 +299,8 @@ impl Inst {
             | Inst::Same(a, b)
             | Inst::ItemGet(_, a, b)
             | Inst::Store(_, a, b)
+            | Inst::FloatSet(a, b)
+            | Inst::AttrSwap { obj: a, item: b, .. }
             | Inst::PtrAdd(a, b) => vec![*a, *b],
             Inst::FloatUnary(_, a)
             | Inst::IntToFloat(a)
@@ -280,6 +311,9 @@ impl Inst {
             | Inst::BoolToInt(a)
             | Inst::Guard(a, _)
             | Inst::TypeIs(a, _)
+            | Inst::VersionIs(a, _)
+            | Inst::KeepsValues { obj: a, .. }
+            | Inst::AttrGet(_, a)
             | Inst::IsNull(a)
             | Inst::Unbox(_, a)
             | Inst::Field(_, a)

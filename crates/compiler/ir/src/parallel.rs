@@ -164,6 +164,8 @@ fn only_computes(f: &Function, blocks: &[Block], header: Block) -> Result<(), St
                 | Inst::OwnArg(_)
                 | Inst::Poll { .. }
                 | Inst::ListSwap { .. }
+                | Inst::AttrSwap { .. }
+                | Inst::FloatSet(..)
                 | Inst::HasFrame => false,
                 inst => inst.exit().is_none(),
             };

@@ -12,7 +12,7 @@ pub use crate::lex::ParseError;
 use crate::entities::{Block, ConstId, ExitId, Value};
 use crate::exit::{Exit, ExitKind, Own, Slot};
 use crate::function::{BlockData, ConstRef, Function, Iterations};
-use crate::inst::{BoolOp, CheckedOp, Cmp, Field, FloatOp, FloatUnary, Inst, IntOp, Seq, Terminator};
+use crate::inst::{Attr, BoolOp, CheckedOp, Cmp, Field, FloatOp, FloatUnary, Inst, IntOp, Seq, Terminator};
 use crate::lex::{Lexer, Result, Token};
 use crate::names::Word;
 
@@ -454,6 +454,28 @@ impl Parser<'_> {
                 let flavour = self.lexer.read("a flavour", Flavour::from_word)?;
                 Inst::Unbox(flavour, self.comma_value()?)
             }
+            "version_is" => {
+                let v = self.value()?;
+                self.lexer.expect(',')?;
+                Inst::VersionIs(v, self.lexer.number("a version")?)
+            }
+            "keeps_values" => {
+                let obj = self.value()?;
+                let writable = self.lexer.eat(',')?;
+                if writable {
+                    self.lexer.expect_word("writable")?;
+                }
+                Inst::KeepsValues { obj, writable }
+            }
+            "attr_get" => {
+                let obj = self.value()?;
+                Inst::AttrGet(self.attr()?, obj)
+            }
+            "attr_swap" => {
+                let obj = self.value()?;
+                Inst::AttrSwap { at: self.attr()?, obj, item: self.comma_value()? }
+            }
+            "float_set" => Inst::FloatSet(self.value()?, self.comma_value()?),
             "list_swap" => {
                 Inst::ListSwap { list: self.value()?, index: self.comma_value()?, item: self.comma_value()? }
             }
@@ -483,6 +505,18 @@ impl Parser<'_> {
                 Inst::Poll { pos, fail: self.exit_id()? }
             }
             _ => return Err(unknown),
+        })
+    }
+
+    /// `, value 2` or `, offset 16`.
+    fn attr(&mut self) -> Result<Attr> {
+        self.lexer.expect(',')?;
+        Ok(match self.lexer.eat_word("value")? {
+            true => Attr::Value(self.lexer.number("an attribute's number")?),
+            false => {
+                self.lexer.expect_word("offset")?;
+                Attr::Offset(self.lexer.number("an offset")?)
+            }
         })
     }
 

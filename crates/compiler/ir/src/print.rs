@@ -22,7 +22,7 @@ use overdrive_base::flavour::Holder;
 use crate::entities::{Block, Value};
 use crate::exit::{Exit, Slot};
 use crate::function::{BlockData, ConstRef, Function, Iterations};
-use crate::inst::{Field, Inst, Terminator};
+use crate::inst::{Attr, Field, Inst, Terminator};
 use crate::names::Word;
 
 impl Display for Function {
@@ -154,6 +154,12 @@ impl Display for Inst {
             Inst::Checked(_, a, b, exit) => write!(f, " {a}, {b}, {exit}"),
             Inst::Guard(cond, exit) => write!(f, " {cond}, {exit}"),
             Inst::TypeIs(v, known) => write!(f, " {v}, {}", known.word()),
+            Inst::VersionIs(v, version) => write!(f, " {v}, {version}"),
+            Inst::KeepsValues { obj, writable } => {
+                write!(f, " {obj}{}", if *writable { ", writable" } else { "" })
+            }
+            Inst::AttrGet(at, v) => write!(f, " {v}, {at}"),
+            Inst::AttrSwap { at, obj, item } => write!(f, " {obj}, {at}, {item}"),
             Inst::ArrayIs { array, holder: _, dtype, ndim, writable } => {
                 write!(f, " {array}, {}, {ndim}{}", dtype.word(), if *writable { ", writable" } else { "" })
             }
@@ -191,6 +197,7 @@ impl Display for Inst {
             | Inst::Field(..)
             | Inst::ItemGet(..)
             | Inst::ListSwap { .. }
+            | Inst::FloatSet(..)
             | Inst::PtrAdd(..)
             | Inst::IncRef(_) => match self.operands() {
                 operands if operands.is_empty() => Ok(()),
@@ -235,6 +242,11 @@ impl Inst {
             Inst::Field(field, _) => field.mnemonic(),
             Inst::ItemGet(seq, ..) => seq.word(),
             Inst::ListSwap { .. } => "list_swap",
+            Inst::VersionIs(..) => "version_is",
+            Inst::KeepsValues { .. } => "keeps_values",
+            Inst::AttrGet(..) => "attr_get",
+            Inst::AttrSwap { .. } => "attr_swap",
+            Inst::FloatSet(..) => "float_set",
             Inst::Load(..) => "load",
             Inst::Store(..) => "store",
             Inst::PtrAdd(..) => "ptr_add",
@@ -244,6 +256,15 @@ impl Inst {
             Inst::Table { .. } => "table",
             Inst::Poll { .. } => "poll",
             Inst::HasFrame => "has_frame",
+        }
+    }
+}
+
+impl Display for Attr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Attr::Value(n) => write!(f, "value {n}"),
+            Attr::Offset(n) => write!(f, "offset {n}"),
         }
     }
 }

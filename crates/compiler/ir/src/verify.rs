@@ -283,9 +283,16 @@ impl Verifier<'_> {
                 self.exit(*exit, &[ExitKind::Resume, ExitKind::Entry, ExitKind::Yield]);
                 self.has_frame |= self.is_has_frame(*cond);
             }
-            Inst::TypeIs(a, _) | Inst::IsNull(a) | Inst::Unbox(_, a) | Inst::IncRef(a) => {
-                self.operand(*a, Obj)
-            }
+            Inst::TypeIs(a, _)
+            | Inst::VersionIs(a, 1..)
+            | Inst::KeepsValues { obj: a, .. }
+            | Inst::AttrGet(_, a)
+            | Inst::IsNull(a)
+            | Inst::Unbox(_, a)
+            | Inst::IncRef(a) => self.operand(*a, Obj),
+            Inst::VersionIs(_, 0) => self.error("no class has version 0"),
+            Inst::AttrSwap { obj, item, .. } => self.operands(&[(*obj, Obj), (*item, Obj)]),
+            Inst::FloatSet(a, x) => self.operands(&[(*a, Obj), (*x, F64)]),
             Inst::Same(a, b) => self.operands(&[(*a, Obj), (*b, Obj)]),
             Inst::ArrayIs { array, .. } => self.operand(*array, Obj),
             Inst::Field(field, a) => {
@@ -353,7 +360,7 @@ impl Verifier<'_> {
         if entry == Entry::Dealloc {
             self.error("dealloc belongs to the code generator: write decref");
         }
-        if entry == Entry::Observe
+        if matches!(entry, Entry::Observe | Entry::ObserveAttr)
             && let Some(slot) = args.first().and_then(|v| self.known_int(*v))
             && !(0..i64::from(self.f.n_profile)).contains(&slot)
         {
@@ -501,6 +508,8 @@ fn slots(exit: &Exit) -> impl Iterator<Item = &Slot> {
 fn has_effect(inst: &Inst) -> bool {
     match inst {
         Inst::ListSwap { .. }
+        | Inst::AttrSwap { .. }
+        | Inst::FloatSet(..)
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

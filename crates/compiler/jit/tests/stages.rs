@@ -1,7 +1,7 @@
 //! The stage list on small functions: what comes out, what is timed, what is refused. Nothing is run here.
 
 use overdrive_base::flavour::{DType, KnownType};
-use overdrive_base::layout::{IntLayout, ObjectLayout};
+use overdrive_base::layout::{InstanceLayout, IntLayout, ObjectLayout};
 use overdrive_base::table::Entry;
 use overdrive_codegen::{CodegenError, Options, Services, Target};
 use overdrive_ir::entities::Value;
@@ -30,6 +30,8 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         int: IntLayout::SignedSize,
         immortal: false,
         ob_type: 8,
+        type_version: 64,
+        instance: InstanceLayout::Pointed { values: -32 },
         var_size: 16,
         list_items: 24,
         list_allocated: 32,

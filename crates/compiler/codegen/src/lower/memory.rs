@@ -9,8 +9,9 @@
 //!      │          │         ├─ type
 //!      │          │         └─ value         (numbers, and lengths of tuple and bytes)
 //!      │          ├─ list header             append: object
-//!      │          └─ list items
-//!      ├─ bytearray header, array header, element, frame, profile
+//!      │          ├─ list items
+//!      │          └─ attributes            (and what tells where they are)
+//!      ├─ bytearray header, array header, element, frame, profile, class (its version)
 //! ```
 
 #![expect(unsafe_code, reason = "LLVM's address computation is unsafe in inkwell")]
@@ -31,11 +32,13 @@ pub(super) enum Region {
     Value,
     ListHeader,
     ListItems,
+    Attributes,
     ByteArray,
     ArrayHeader,
     Element,
     Frame,
     Profile,
+    Class,
     /// Memory of the machine code's own frame: no tag.
     Scratch,
 }
@@ -62,11 +65,13 @@ impl<'ctx> Regions<'ctx> {
             node("value", boxed),
             node("list header", object),
             node("list items", object),
+            node("attributes", object),
             node("bytearray", root),
             node("array header", root),
             node("element", root),
             node("frame", root),
             node("profile", root),
+            node("class", root),
         ];
         Regions { tags: types.map(|t| context.metadata_node(&[t.into(), t.into(), zero.into()])) }
     }

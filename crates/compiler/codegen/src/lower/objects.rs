@@ -47,6 +47,11 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.store(self.ptr(*item)?, slot, 8, Region::ListItems)?;
                 old.into()
             }
+            Inst::VersionIs(..)
+            | Inst::KeepsValues { .. }
+            | Inst::AttrGet(..)
+            | Inst::AttrSwap { .. }
+            | Inst::FloatSet(..) => return self.attribute(inst),
             Inst::Load(dtype, at) => self.load_element(*dtype, self.ptr(*at)?)?,
             Inst::Store(dtype, at, value) => {
                 self.store_element(*dtype, self.ptr(*at)?, *value)?;

@@ -143,6 +143,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.when(mortal, false, |lower| change(lower, count))
     }
 
+    /// Whether an object has one reference, as I1. An immortal one has many.
+    pub(super) fn is_unique(&self, object: PointerValue<'ctx>) -> Result<IntValue<'ctx>> {
+        let (ty, align) = self.count_type();
+        let count = self.load_int(ty, object, align, Region::Refcount)?;
+        Ok(self.b.build_int_compare(IntPredicate::EQ, count, ty.const_int(1, false), "")?)
+    }
+
     fn store_count(&self, object: PointerValue<'ctx>, count: IntValue<'ctx>) -> Result<()> {
         let (_, align) = self.count_type();
         self.store(count, object, align, Region::Refcount)

@@ -42,7 +42,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         match (entry, signature.failure, fail) {
             // The word is at hand: no call.
             (Entry::PollPending, ..) => return self.poll_pending().map(|v| Some(v.into())),
-            (Entry::Observe, ..) => return self.observe(args).map(|()| None),
+            (Entry::Observe | Entry::ObserveAttr, ..) => {
+                return self.observe(entry, args).map(|()| None);
+            }
+            (Entry::IsUnique, ..) => {
+                let object = self.ptr(args[0])?;
+                return self.is_unique(object).map(|v| Some(v.into()));
+            }
             (Entry::UnboxInt, _, Some(exit)) => return self.unbox_int(args[0], exit).map(|v| Some(v.into())),
             _ => {}
         }
@@ -198,7 +204,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The profile remembers one type per slot; only another one is worth a call.
-    fn observe(&mut self, args: &[Value]) -> Result<()> {
+    fn observe(&mut self, entry: Entry, args: &[Value]) -> Result<()> {
         let (slot, object) = (self.int(args[0])?, self.ptr(args[1])?);
         let profile = self.load_ptr(self.at(self.rt, RT_PROFILE)?, Region::Scratch)?;
         self.note(profile.into(), self.w.kinds.invariant_load, self.w.empty);
@@ -206,8 +212,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         let known = self.same_address(seen, self.type_of(object)?)?;
         let new = self.b.build_not(known, "")?;
         self.when(new, true, |lower| {
-            let args = [lower.rt.into(), slot.into(), object.into()];
-            let call = lower.call(lower.entry_address(Entry::Observe)?, None, &args, Touches::Some)?;
+            let mut passed = vec![lower.rt.into(), slot.into(), object.into()];
+            for more in &args[2..] {
+                passed.push(lower.value(*more)?);
+            }
+            let call = lower.call(lower.entry_address(entry)?, None, &passed, Touches::Some)?;
             lower.w.cold(call);
             lower.tag_call(call, Region::Profile)
         })

@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         let mut words = raw.ints.iter().copied();
         let mut floats = raw.floats.iter().copied();
         let mut next = || words.next().ok_or("too few registers");
-        let rt = if entry == Entry::Observe { next()? } else { 0 };
+        let rt = if matches!(entry, Entry::Observe | Entry::ObserveAttr) { next()? } else { 0 };
         let mut args = vec![];
         for ty in signature.args {
             args.push(match ty {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use overdrive_base::flavour::{DType, Flavour, KnownType};
-use overdrive_base::layout::{IntLayout, ObjectLayout};
+use overdrive_base::layout::{InstanceLayout, IntLayout, ObjectLayout};
 use overdrive_ir::interpret::heap::{Heap, Object, Ref};
 use overdrive_ir::interpret::scalar::Scalar;
 
@@ -22,6 +22,10 @@ pub(crate) enum Python {
     /// Tagged digit count, immortal singletons, a 64-bit eval breaker.
     V312,
 }
+
+/// Words of an instance: what tells where its attributes are, and its type, which is nothing but a version.
+const HOME: usize = 9;
+const CLASS: usize = 11;
 
 const N_TYPES: usize = KnownType::ALL.len();
 const POISON: u64 = 0xdddd_dddd_dddd_dddd;
@@ -123,6 +127,15 @@ impl World {
             },
             immortal: python == Python::V312,
             ob_type: 8,
+            type_version: 0,
+            instance: match python {
+                Python::V311 => InstanceLayout::Pointed { values: 8 * HOME as i32 },
+                Python::V312 => InstanceLayout::Inline {
+                    valid: 8 * HOME as i32 + 3,
+                    values: 16,
+                    dict: 8 * HOME as i32 + 8,
+                },
+            },
             var_size: 16,
             list_items: 24,
             list_allocated: 32,
@@ -259,6 +272,17 @@ impl World {
                         *item = *self.by_address.get(&address).ok_or("a list item is no live object")?;
                     }
                 }
+                Object::Float(x) => *x = f64::from_bits(self.arena.peek(block.words, 2)),
+                Object::Instance { attrs, .. } => {
+                    for (i, attr) in attrs.iter_mut().enumerate() {
+                        let address = self.arena.peek(block.words, 2 + i) as usize;
+                        let found = || self.by_address.get(&address).copied();
+                        *attr = match address {
+                            0 => None,
+                            _ => Some(found().ok_or("an attribute is no live object")?),
+                        };
+                    }
+                }
                 Object::NdArray(array) => self.arena.peek_bytes(block.data, &mut array.data),
                 Object::ByteArray { data, .. } => self.arena.peek_bytes(block.data, data),
                 _ => {}
@@ -305,7 +329,10 @@ impl World {
         let object = self.heap.get(r).expect("alive").clone();
         let ty = KnownType::ALL.into_iter().find(|ty| self.heap.type_is(r, *ty).expect("alive"));
         let ty = ty.map_or(N_TYPES + DType::ALL.len(), |ty| ty as usize);
-        let ty = self.types + 8 * ty;
+        let ty = match &object {
+            Object::Instance { .. } => self.arena.address(self.blocks[&r].words) + 8 * CLASS,
+            _ => self.types + 8 * ty,
+        };
         let item = |world: &World, child: &Ref| if new { 0 } else { world.address(*child) as u64 };
         let mut payload: Vec<(usize, u64)> = vec![];
         let mut moved: Option<Vec<u64>> = None;
@@ -345,6 +372,18 @@ impl World {
                 payload.push((7, self.layout.element_tag(a.holder, a.dtype).expect("a tag") as u64));
                 payload.push((8, flags as u64));
                 moved = Some(words_of(&a.data));
+            }
+            Object::Instance { version, attrs, has_values } => {
+                assert!(attrs.len() <= HOME - 2, "an instance with that many attributes");
+                let attr = |attr: &Option<Ref>| attr.as_ref().map_or(0, |child| item(self, child));
+                payload.extend(attrs.iter().enumerate().map(|(i, a)| (2 + i, attr(a))));
+                let values = self.arena.address(self.blocks[&r].words) + 16;
+                let home = match self.layout.instance {
+                    InstanceLayout::Pointed { .. } => values as u64,
+                    _ => 1 << 24,
+                };
+                payload.push((HOME, if *has_values { home } else { 0 }));
+                payload.push((CLASS, (*version).into()));
             }
             _ => {}
         }
@@ -388,6 +427,7 @@ fn children(object: &Object) -> Vec<Ref> {
         Object::Cell(content) => content.iter().copied().collect(),
         Object::Slice(parts) => parts.iter().flatten().copied().collect(),
         Object::Tracked { attrs, .. } => attrs.iter().map(|(_, v)| *v).collect(),
+        Object::Instance { attrs, .. } => attrs.iter().flatten().copied().collect(),
         _ => vec![],
     }
 }

@@ -4,6 +4,7 @@
 //! emits the guard that holds compiled code to it.
 
 use overdrive_base::flavour::{DType, Holder, KnownType};
+use overdrive_ir::inst::Attr;
 
 /// Number of an object that the oracle knows; the bridge keeps it alive as long as the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +31,24 @@ pub enum Seen {
     },
     /// Any other type, by name.
     Other(String),
+}
+
+/// Where the objects of one class keep an attribute, for as long as the class is what it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// The class's version (see `ObjectLayout::type_version`): it tells which class this is, too.
+    pub version: u32,
+    pub at: Attr,
+    /// Name of the class, for people.
+    pub class: String,
+}
+
+/// What an attribute is looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    /// Of an attribute that is set.
+    Write,
 }
 
 /// Objects whose meaning the translator knows.
@@ -116,6 +135,14 @@ pub enum Observed {
     Always(Seen),
     /// Several types.
     Mixed,
+    /// Of the object whose attribute was used (see `receiver`): one class only, which keeps it there.
+    Member(Member),
+}
+
+/// Offset under which the profile remembers the object whose attribute the instruction at an offset uses: instructions
+/// begin at even ones.
+pub fn receiver(op_offset: u32) -> u32 {
+    op_offset | 1
 }
 
 /// Answers about the running program.
@@ -128,6 +155,8 @@ pub trait Oracle {
     fn type_attr(&mut self, ty: KnownType, name: u32) -> Option<Fact>;
     /// Some element of a container (the first), as a sample of its element type.
     fn item(&mut self, container: FactId) -> Option<Fact>;
+    /// Where an object's class keeps an attribute, if it is set there, and its value as a sample.
+    fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)>;
     /// Profile of the instruction at an offset.
     fn observed(&self, offset: u32) -> Observed;
     /// True when a guard of the instruction at this offset failed so often that it must not be speculated on again.

@@ -61,6 +61,10 @@ pub fn build(heap: &mut Heap, literal: &Literal, args: &[Option<Ref>]) -> Result
             Object::Slice(parts?.try_into().map_err(|_| "a slice has three parts".to_owned())?)
         }
         Literal::Callable(name) => Object::Callable(name.clone()),
+        Literal::Instance(version, attrs, has_values) => {
+            let attrs = attrs.iter().map(|x| build(heap, x, args)).collect::<Result<_>>()?;
+            Object::Instance { version: *version, attrs, has_values: *has_values }
+        }
         Literal::Tracked(name, attrs) => {
             let build = |(name, v): &(String, Literal)| Ok((name.clone(), build_object(heap, v, args)?));
             let attrs = attrs.iter().map(build).collect::<Result<Vec<_>>>()?;
@@ -148,6 +152,11 @@ pub fn read_object(heap: &Heap, r: Ref, args: &[Option<Ref>]) -> Result<Literal>
             Literal::Slice(parts.iter().map(|r| read(heap, *r, args)).collect::<Result<_>>()?)
         }
         Object::Callable(name) => Literal::Callable(name.clone()),
+        Object::Instance { version, attrs, has_values } => Literal::Instance(
+            *version,
+            attrs.iter().map(|r| read(heap, *r, args)).collect::<Result<_>>()?,
+            *has_values,
+        ),
         Object::Tracked { name, attrs } => Literal::Tracked(
             name.clone(),
             attrs.iter().map(|(name, r)| Ok((name.clone(), one(r)?))).collect::<Result<_>>()?,

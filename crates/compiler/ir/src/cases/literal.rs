@@ -48,6 +48,8 @@ pub enum Literal {
     Slice(Vec<Literal>),
     Callable(String),
     Tracked(String, Vec<(String, Literal)>),
+    /// Version, attributes, and whether they are kept as the class numbers them.
+    Instance(u32, Vec<Literal>, bool),
     /// The very object of that argument.
     Arg(usize),
 }
@@ -134,6 +136,10 @@ impl Display for Literal {
                     attrs.iter().map(|(name, v)| format!("{}: {v}", Quoted(name))).collect();
                 write!(f, "tracked({name}, {{{}}})", List(&attrs))
             }
+            Literal::Instance(version, attrs, true) => write!(f, "instance({version}, [{}])", List(attrs)),
+            Literal::Instance(version, attrs, false) => {
+                write!(f, "instance({version}, [{}], dictionary)", List(attrs))
+            }
             Literal::Arg(n) => write!(f, "arg{n}"),
         }
     }
@@ -217,6 +223,17 @@ fn composed(l: &mut Lexer<'_>, w: &str) -> Result<Literal> {
         "zip" => return l.list(')', literal).map(Literal::Zip),
         "slice" => return l.list(')', literal).map(Literal::Slice),
         "callable" => Literal::Callable(l.word("a name")?),
+        "instance" => {
+            let version = l.number("a version")?;
+            l.expect(',')?;
+            l.expect('[')?;
+            let attrs = l.list(']', literal)?;
+            let has_dictionary = l.eat(',')?;
+            if has_dictionary {
+                l.expect_word("dictionary")?;
+            }
+            Literal::Instance(version, attrs, !has_dictionary)
+        }
         "tracked" => {
             let name = l.word("a name")?;
             let mut attrs = Vec::new();

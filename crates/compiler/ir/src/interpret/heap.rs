@@ -6,6 +6,7 @@
 
 use overdrive_base::flavour::{DType, Flavour, Holder, KnownType};
 
+use crate::inst::Attr;
 use crate::interpret::scalar::{Pointer, Scalar};
 
 /// A reference to a mock object.
@@ -57,6 +58,13 @@ pub enum Object {
     Slice([Option<Ref>; 3]),
     /// A function known to the mock table by name.
     Callable(String),
+    /// An instance of an ordinary class, by the class's version. Attributes by number, `None` where one is not set; those
+    /// at offset 16, 24 … of the object are the same here. Without `has_values` they are in a dictionary.
+    Instance {
+        version: u32,
+        attrs: Vec<Option<Ref>>,
+        has_values: bool,
+    },
     /// An object with attributes whose finaliser leaves a line in the log.
     Tracked {
         name: String,
@@ -281,7 +289,11 @@ impl Heap {
             Object::SeqIter { seq: None, .. } => known == KnownType::ListIter,
             Object::Slice(_) => known == KnownType::Slice,
             Object::Callable(_) => known == KnownType::Function,
-            Object::Enumerate { .. } | Object::Zip(_) | Object::Cell(_) | Object::Tracked { .. } => false,
+            Object::Enumerate { .. }
+            | Object::Zip(_)
+            | Object::Cell(_)
+            | Object::Instance { .. }
+            | Object::Tracked { .. } => false,
         })
     }
 
@@ -305,6 +317,30 @@ impl Heap {
             Object::Tuple(items) => Ok(items),
             other => Err(format!("not a tuple: {other:?}")),
         }
+    }
+
+    /// Whether an instance keeps its attributes as its class numbers them.
+    pub fn keeps_values(&self, r: Ref) -> Result<bool> {
+        match self.get(r)? {
+            Object::Instance { has_values, .. } => Ok(*has_values),
+            other => Err(format!("no instance: {other:?}")),
+        }
+    }
+
+    /// The place of an attribute.
+    pub fn attr(&mut self, r: Ref, at: Attr) -> Result<&mut Option<Ref>> {
+        let (has_values, attrs) = match self.get_mut(r)? {
+            Object::Instance { has_values, attrs, .. } => (*has_values, attrs),
+            other => return Err(format!("no instance: {other:?}")),
+        };
+        let index = match at {
+            Attr::Value(_) if !has_values => {
+                return Err("the attributes are in a dictionary".to_owned());
+            }
+            Attr::Value(n) => n as usize,
+            Attr::Offset(offset) => (offset as usize).wrapping_sub(16) / 8,
+        };
+        attrs.get_mut(index).ok_or_else(|| format!("no attribute {at}"))
     }
 
     pub fn array(&self, r: Ref) -> Result<&Array> {
@@ -359,6 +395,7 @@ fn children(object: &Object) -> Vec<Ref> {
         Object::Cell(content) => content.iter().copied().collect(),
         Object::Slice(parts) => parts.iter().flatten().copied().collect(),
         Object::Tracked { attrs, .. } => attrs.iter().map(|(_, v)| *v).collect(),
+        Object::Instance { attrs, .. } => attrs.iter().flatten().copied().collect(),
         Object::None
         | Object::Bool(_)
         | Object::Int(_)

@@ -35,8 +35,8 @@ impl Table for MockTable {
         if let Some(reply) = number_entry(heap, entry, args)? {
             return Ok(reply);
         }
-        if entry == Entry::Observe {
-            let [Scalar::I64(slot), Scalar::Obj(Some(r))] = args else { return Err(bad(entry, args)) };
+        if matches!(entry, Entry::Observe | Entry::ObserveAttr) {
+            let [Scalar::I64(slot), Scalar::Obj(Some(r)), ..] = args else { return Err(bad(entry, args)) };
             let seen = format!("{:?}", heap.get(*r)?);
             self.observed.push((*slot, seen));
             return Ok(Reply::Done(None));

@@ -102,6 +102,26 @@ impl Machine<'_> {
                 let index = checked_index(index, items.len())?;
                 Scalar::Obj(Some(std::mem::replace(&mut items[index], item)))
             }
+            Inst::VersionIs(v, version) => Scalar::I1(match self.heap.get(self.object(*v)?)? {
+                Object::Instance { version: now, .. } => now == version,
+                _ => false,
+            }),
+            Inst::KeepsValues { obj, .. } => Scalar::I1(self.heap.keeps_values(self.object(*obj)?)?),
+            Inst::AttrGet(at, v) => Scalar::Obj(*self.heap.attr(self.object(*v)?, *at)?),
+            Inst::AttrSwap { at, obj, item } => {
+                let (obj, item) = (self.object(*obj)?, self.object(*item)?);
+                self.heap.get(item)?;
+                let old = self.heap.attr(obj, *at)?.replace(item);
+                Scalar::Obj(Some(old.ok_or("an attribute that is not set is replaced")?))
+            }
+            Inst::FloatSet(v, x) => {
+                let (r, x) = (self.object(*v)?, self.f64(*x)?);
+                match (self.heap.ref_count(r), self.heap.get_mut(r)?) {
+                    (1, Object::Float(value)) => *value = x,
+                    (n, other) => return Err(format!("{other:?} with {n} references is overwritten")),
+                }
+                return Ok(Flow::Next(None));
+            }
             Inst::Load(dtype, p) => self.heap.load(*dtype, self.pointer(*p)?)?,
             Inst::Store(dtype, p, v) => {
                 self.heap.store(*dtype, self.pointer(*p)?, self.read(*v)?)?;

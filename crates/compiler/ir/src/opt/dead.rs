@@ -51,6 +51,9 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::Unbox(..)
         | Inst::Field(..)
         | Inst::ItemGet(..)
+        | Inst::VersionIs(..)
+        | Inst::KeepsValues { .. }
+        | Inst::AttrGet(..)
         | Inst::Load(..)
         | Inst::PtrAdd(..) => true,
         Inst::Table { entry, fail, .. } => {
@@ -60,6 +63,8 @@ fn is_removable(inst: &Inst) -> bool {
         Inst::Checked(..)
         | Inst::Guard(..)
         | Inst::ListSwap { .. }
+        | Inst::AttrSwap { .. }
+        | Inst::FloatSet(..)
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

@@ -52,6 +52,8 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::Same(a, b)
         | Inst::ItemGet(_, a, b)
         | Inst::Store(_, a, b)
+        | Inst::FloatSet(a, b)
+        | Inst::AttrSwap { obj: a, item: b, .. }
         | Inst::PtrAdd(a, b) => [a, b].into_iter().for_each(visit),
         Inst::FloatUnary(_, a)
         | Inst::IntToFloat(a)
@@ -62,6 +64,9 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::BoolToInt(a)
         | Inst::Guard(a, _)
         | Inst::TypeIs(a, _)
+        | Inst::VersionIs(a, _)
+        | Inst::KeepsValues { obj: a, .. }
+        | Inst::AttrGet(_, a)
         | Inst::IsNull(a)
         | Inst::Unbox(_, a)
         | Inst::Field(_, a)

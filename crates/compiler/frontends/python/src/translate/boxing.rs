@@ -178,6 +178,18 @@ impl Tx<'_> {
         }
     }
 
+    /// A virtual tuple on its way into a container becomes an object before anything is tested: on 3.11, making it may run
+    /// finalisers. `depth` counts from the top.
+    pub(crate) fn settle(&mut self, depth: usize) {
+        let at = self.st.stack.len() - depth - 1;
+        if matches!(self.st.stack[at], Val::Tuple(_)) {
+            let val = std::mem::replace(&mut self.st.stack[at], Val::Unset);
+            let o = self.as_obj(val);
+            self.st.stack[at] = Val::Obj(o);
+            self.resnap();
+        }
+    }
+
     /// References of the top `n` entries, bottom first. They must be objects (null entries are left out).
     pub(crate) fn top_refs(&self, n: usize) -> Vec<Value> {
         let len = self.st.stack.len();

@@ -183,7 +183,7 @@ impl Tx<'_> {
             edges = edges.into_iter().map(|e| self.prepare_loop(target, e)).collect();
         }
         let (epoch, facts) = self.joined_facts(&edges, is_header && self.headers.clobbered.contains(&target));
-        let checked = self.joined_checks(&edges, epoch);
+        let checked = self.joined_checks(&edges, epoch, is_header);
         for edge in edges {
             self.pass(edge, block, &shape)?;
         }
@@ -427,7 +427,7 @@ impl Tx<'_> {
             })
             .collect();
         let (epoch, facts) = self.joined_facts(&open, false);
-        let checked = self.joined_checks(&open, epoch);
+        let checked = self.joined_checks(&open, epoch, false);
         let dirty = self.joined_dirty(&open, false);
         let changed: Vec<Shape> =
             shape.iter().zip(&same).filter(|(_, same)| !**same).map(|(s, _)| s.clone()).collect();

@@ -85,7 +85,7 @@ impl Tx<'_> {
             let is = self.emit(Inst::ArrayIs { array: o.v, holder, dtype, ndim, writable });
             let e = self.exit_block(target, "the array cannot be written or changed its layout");
             self.emit0(Inst::Guard(is, e));
-            let checked = Some(Checked { epoch, writable });
+            let checked = Some(Checked { epoch, writable, values: false });
             self.st.locals[i] = Val::Obj(Obj { ty: ObjTy::Array { holder, dtype, ndim, checked }, ..o });
         }
         let edge = Edge { block: self.cur.unwrap_or(edge.block), state: std::mem::take(&mut self.st) };
@@ -134,18 +134,25 @@ impl Tx<'_> {
         }
     }
 
-    /// For each entry of the state, the array guard that all edges passed in this epoch.
-    pub(crate) fn joined_checks(&self, edges: &[Edge], epoch: u32) -> Vec<Option<Checked>> {
+    /// For each entry of the state, the guard that all edges passed in this epoch. Instances are tested again in each round
+    /// of a loop: that costs little, and nothing has to be done for them in front of it.
+    pub(crate) fn joined_checks(&self, edges: &[Edge], epoch: u32, is_header: bool) -> Vec<Option<Checked>> {
         let Some(first) = edges.first() else { return vec![] };
         let n = first.state.locals.len() + first.state.stack.len();
         (0..n)
             .map(|i| {
                 let mut all: Option<Checked> = None;
                 for e in edges {
-                    let c = checked_of(entry(&e.state, i)).filter(|c| c.epoch == epoch)?;
+                    let val = entry(&e.state, i);
+                    let is_instance = matches!(val, Some(Val::Obj(Obj { ty: ObjTy::Instance { .. }, .. })));
+                    let c = checked_of(val).filter(|c| c.epoch == epoch && !(is_header && is_instance))?;
                     all = Some(match all {
                         None => c,
-                        Some(known) => Checked { epoch, writable: known.writable && c.writable },
+                        Some(known) => Checked {
+                            epoch,
+                            writable: known.writable && c.writable,
+                            values: known.values && c.values,
+                        },
                     });
                 }
                 all
@@ -155,7 +162,10 @@ impl Tx<'_> {
 
     pub(crate) fn apply_checks(&mut self, checks: &[Option<Checked>]) {
         for (val, check) in self.st.locals.iter_mut().chain(self.st.stack.iter_mut()).zip(checks) {
-            if let Val::Obj(Obj { ty: ObjTy::Array { checked, .. }, .. }) = val {
+            if let Val::Obj(Obj {
+                ty: ObjTy::Array { checked, .. } | ObjTy::Instance { checked, .. }, ..
+            }) = val
+            {
                 *checked = *check;
             }
         }
@@ -252,7 +262,9 @@ fn entry(state: &State, i: usize) -> Option<&Val> {
 
 fn checked_of(val: Option<&Val>) -> Option<Checked> {
     match val {
-        Some(Val::Obj(Obj { ty: ObjTy::Array { checked, .. }, .. })) => *checked,
+        Some(Val::Obj(Obj {
+            ty: ObjTy::Array { checked, .. } | ObjTy::Instance { checked, .. }, ..
+        })) => *checked,
         _ => None,
     }
 }

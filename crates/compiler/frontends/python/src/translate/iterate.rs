@@ -72,7 +72,7 @@ impl Tx<'_> {
                         )
                     }
                     ObjTy::Array { ndim, .. } => ndim == 1,
-                    ObjTy::Any => false,
+                    ObjTy::Any | ObjTy::Instance { .. } => false,
                 };
                 if !fits {
                     return None;

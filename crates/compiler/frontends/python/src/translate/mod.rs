@@ -6,6 +6,7 @@
 //! Every check precedes the first side effect of its instruction, so every exit re-executes that instruction in CPython.
 
 mod arithmetic;
+mod attributes;
 mod boxing;
 mod build;
 mod calls;

@@ -1,4 +1,4 @@
-//! Objects on the abstract stack: results of object operations, speculation on their types, attributes.
+//! Objects on the abstract stack: results of object operations, speculation on their types, what is known by identity.
 //!
 //! In: a reference. Out: the number or typed object it is expected to be, behind a guard. An item still in its container is
 //! guarded *before* the instruction counts as done (CPython re-executes it); a result that exists already is guarded
@@ -10,9 +10,8 @@ use overdrive_ir::entities::{ExitId, Value};
 use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Field, Inst};
 
-use crate::facts::{Fact, FactId, Meaning, Observed, Seen, Status};
+use crate::facts::{Fact, FactId, Meaning, Observed, Seen};
 use crate::op::NameIdx;
-use crate::translate::Step;
 use crate::translate::emit::{FactKey, Tx};
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
@@ -39,7 +38,7 @@ impl Tx<'_> {
         }
         match self.oracle.observed(self.ins().op_offset) {
             Observed::Nothing => self.profile(o.v),
-            Observed::Mixed | Observed::Always(Seen::Other(_)) => {}
+            Observed::Mixed | Observed::Member(_) | Observed::Always(Seen::Other(_)) => {}
             Observed::Always(seen) => {
                 let exit = self.exit_next(&format!("the result is no {}", seen_name(&seen)));
                 if let Some(val) = self.narrow(&o, &seen, exit, None) {
@@ -60,14 +59,25 @@ impl Tx<'_> {
 
     /// An item borrowed from a container, with the type its container suggests.
     pub(crate) fn item_val(&mut self, item: Value, own: Own, sample: Option<FactId>) -> Val {
+        let first = |tx: &mut Self| sample.and_then(|s| tx.oracle.item(s));
+        self.held_val(item, own, first)
+    }
+
+    /// A reference borrowed from what holds it, with the type that was seen there, or that a sample has.
+    pub(crate) fn held_val(
+        &mut self,
+        item: Value,
+        own: Own,
+        sample: impl FnOnce(&mut Self) -> Option<Fact>,
+    ) -> Val {
         let o = Obj::new(item, own, ObjTy::Any);
         if self.blocked() {
             return Val::Obj(o);
         }
         let (seen, sample) = match self.oracle.observed(self.ins().op_offset) {
             Observed::Always(seen) => (Some(seen), None),
-            Observed::Mixed => (None, None),
-            Observed::Nothing => match sample.and_then(|s| self.oracle.item(s)) {
+            Observed::Mixed | Observed::Member(_) => (None, None),
+            Observed::Nothing => match sample(self) {
                 Some(fact) => (Some(fact.seen), Some(fact.id)),
                 None => {
                     self.profile(item);
@@ -76,7 +86,8 @@ impl Tx<'_> {
             },
         };
         match seen {
-            None | Some(Seen::Other(_)) => Val::Obj(o),
+            None => Val::Obj(o),
+            Some(Seen::Other(_)) => Val::Obj(Obj { sample, ..o }),
             Some(seen) => {
                 let exit = self.exit_here(&format!("the item is no {}", seen_name(&seen)));
                 self.narrow(&o, &seen, exit, sample).unwrap_or(Val::Obj(o))
@@ -120,7 +131,7 @@ impl Tx<'_> {
                     writable: false,
                 });
                 self.emit0(Inst::Guard(is, exit));
-                let checked = Some(Checked { epoch: self.st.epoch, writable: false });
+                let checked = Some(Checked { epoch: self.st.epoch, writable: false, values: false });
                 Some(Val::Obj(Obj {
                     ty: ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked },
                     sample,
@@ -139,13 +150,17 @@ impl Tx<'_> {
     }
 
     pub(crate) fn profile(&mut self, o: Value) {
-        let offset = self.ins().op_offset;
+        let slot = self.profile_slot(self.ins().op_offset);
+        self.table_with(TableEntry::Observe, vec![slot, o], None, None);
+    }
+
+    /// Number of the slot that an offset has.
+    pub(crate) fn profile_slot(&mut self, offset: u32) -> Value {
         let slot = self.profile.iter().position(|x| *x == offset).unwrap_or_else(|| {
             self.profile.push(offset);
             self.profile.len() - 1
         });
-        let slot = self.iconst(slot as i64);
-        self.table_with(TableEntry::Observe, vec![slot, o], None, None);
+        self.iconst(slot as i64)
     }
 
     /// Length of a container whose type is known, as I64.
@@ -176,7 +191,12 @@ impl Tx<'_> {
         };
         self.guard(is, reason);
         let fresh = Obj {
-            ty: ObjTy::Array { holder, dtype, ndim, checked: Some(Checked { epoch, writable }) },
+            ty: ObjTy::Array {
+                holder,
+                dtype,
+                ndim,
+                checked: Some(Checked { epoch, writable, values: false }),
+            },
             ..o.clone()
         };
         // Every place that holds this very reference profits.
@@ -190,14 +210,14 @@ impl Tx<'_> {
         Some(fresh)
     }
 
-    // --- attributes ---
+    // --- what is known by identity ---
 
     pub(crate) fn name(&mut self, name: NameIdx) -> Value {
         self.oconst(ConstRef::Name(name.0))
     }
 
     /// The value of an attribute of a known module, guarded.
-    fn module_attr(&mut self, o: &Obj, name: NameIdx) -> Option<Obj> {
+    pub(crate) fn module_attr(&mut self, o: &Obj, name: NameIdx) -> Option<Obj> {
         let module = o.known.as_ref()?;
         if !matches!(module.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module)
             || self.blocked()
@@ -241,129 +261,6 @@ impl Tx<'_> {
                 self.num_from(flavour, v, &o)
             }
             None => Val::Obj(o),
-        }
-    }
-
-    pub(crate) fn load_attr(&mut self, name: NameIdx) -> Step {
-        if let Val::Obj(o) = self.peek(0).clone() {
-            if let Some(attr) = self.module_attr(&o, name) {
-                let val = self.fact_val(attr);
-                self.drop_top(1);
-                self.push(val);
-                return Ok(());
-            }
-            if matches!(o.ty, ObjTy::Array { .. })
-                && let Some(val) = self.array_attr(&o, name)
-            {
-                self.drop_top(1);
-                self.push(val);
-                return Ok(());
-            }
-        }
-        let why = format!("attribute .{}", self.code().names[name.index()]);
-        self.remark(Status::ThroughCPython, &why);
-        self.box_top(1);
-        let mut args = self.top_refs(1);
-        args.push(self.name(name));
-        let v = self.call(TableEntry::GetAttr, args);
-        self.replace_top(1, v);
-        Ok(())
-    }
-
-    fn array_attr(&mut self, o: &Obj, name: NameIdx) -> Option<Val> {
-        let text = self.code().names[name.index()].as_str();
-        if !matches!(text, "shape" | "ndim" | "size") {
-            return None;
-        }
-        let o = self.recheck(o, false)?;
-        let ObjTy::Array { ndim, .. } = o.ty else { return None };
-        match text {
-            "ndim" => {
-                let v = self.iconst(i64::from(ndim));
-                Some(Val::num(Flavour::Int, v))
-            }
-            "shape" => {
-                let dims = (0..ndim).map(|k| self.emit(Inst::Field(Field::ArrayDim(k), o.v)));
-                let dims: Vec<Value> = dims.collect();
-                Some(Val::Tuple(dims.into_iter().map(|v| Val::num(Flavour::Int, v)).collect()))
-            }
-            _ => {
-                let mut size = self.iconst(1);
-                for k in 0..ndim {
-                    let dim = self.emit(Inst::Field(Field::ArrayDim(k), o.v));
-                    size = self.int(overdrive_ir::inst::IntOp::Mul, size, dim);
-                }
-                Some(Val::num(Flavour::Int, size))
-            }
-        }
-    }
-
-    /// Pushes a call pair `[callable, self or null]`.
-    pub(crate) fn load_method(&mut self, name: NameIdx) -> Step {
-        if let Val::Obj(o) = self.peek(0).clone() {
-            if let Some(attr) = self.module_attr(&o, name) {
-                self.drop_top(1);
-                self.push(Val::Obj(attr));
-                self.push(Val::Unset);
-                return Ok(());
-            }
-            let known = match o.ty {
-                ObjTy::Exact(k) => Some(k),
-                ObjTy::Array { holder, .. } => Some(holder.known_type()),
-                ObjTy::Any => None,
-            };
-            // Built-in types are immutable: what they say now, they say always.
-            if let Some(k) = known
-                && let Some(fact) = self.oracle.type_attr(k, name.0)
-            {
-                let v = self.oconst(ConstRef::Fact(fact.id.0));
-                let method = self.fact_obj(fact, v);
-                let receiver = self.pop();
-                self.push(Val::Obj(method));
-                self.push(receiver);
-                return Ok(());
-            }
-        }
-        let why = format!("method .{}", self.code().names[name.index()]);
-        self.remark(Status::ThroughCPython, &why);
-        self.box_top(1);
-        let mut args = self.top_refs(1);
-        args.push(self.name(name));
-        let v = self.call(TableEntry::GetAttr, args);
-        self.replace_top_typed(1, v, ObjTy::Any);
-        self.push(Val::Unset);
-        Ok(())
-    }
-
-    pub(crate) fn store_attr(&mut self, name: NameIdx) {
-        let why = format!("attribute .{}", self.code().names[name.index()]);
-        self.remark(Status::ThroughCPython, &why);
-        self.box_top(2);
-        if let [value, owner] = self.top_refs(2)[..] {
-            let name = self.name(name);
-            self.table(TableEntry::SetAttr, vec![owner, name, value]);
-        }
-        self.drop_top(2);
-    }
-
-    pub(crate) fn delete_attr(&mut self, name: NameIdx) {
-        self.remark(Status::ThroughCPython, "attribute deletion");
-        self.box_top(1);
-        let mut args = self.top_refs(1);
-        args.push(self.name(name));
-        self.table(TableEntry::DelAttr, args);
-        self.drop_top(1);
-    }
-
-    pub(crate) fn load_super_attr(&mut self, name: NameIdx, method: bool) {
-        self.remark(Status::ThroughCPython, "super()");
-        self.box_top(3);
-        let mut args = self.top_refs(3);
-        args.push(self.name(name));
-        let v = self.call(TableEntry::SuperAttr, args);
-        self.replace_top_typed(3, v, ObjTy::Any);
-        if method {
-            self.push(Val::Unset);
         }
     }
 }

@@ -73,6 +73,9 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
             ObjTy::Array { holder, dtype, ndim, .. } => {
                 ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked: None }
             }
+            ObjTy::Instance { version, class, .. } => {
+                ObjTy::Instance { version: *version, class: class.clone(), checked: None }
+            }
             ty => ty.clone(),
         },
         maybe_null: o.maybe_null,

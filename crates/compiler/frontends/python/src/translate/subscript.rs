@@ -215,6 +215,7 @@ impl Tx<'_> {
         match o.ty {
             ObjTy::Exact(KnownType::List) => {
                 let Some(i) = self.int_key(key) else { return false };
+                self.settle(2);
                 self.list_store(o, i);
                 true
             }
@@ -256,7 +257,7 @@ impl Tx<'_> {
         // What is replaced decides whether its release can run code.
         let seen = match self.oracle.observed(self.ins().op_offset) {
             Observed::Always(seen) => Some(seen),
-            Observed::Mixed => None,
+            Observed::Mixed | Observed::Member(_) => None,
             Observed::Nothing => {
                 let fact = o.sample.and_then(|s| self.oracle.item(s));
                 if fact.is_none() {

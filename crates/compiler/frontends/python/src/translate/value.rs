@@ -34,13 +34,21 @@ pub(crate) enum ObjTy {
         ndim: u8,
         checked: Option<Checked>,
     },
+    /// Once an instance of the class that had this version; `checked` as for arrays.
+    Instance {
+        version: u32,
+        class: String,
+        checked: Option<Checked>,
+    },
 }
 
-/// An array guard that was passed.
+/// A guard that was passed, of an array or of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) epoch: u32,
     pub(crate) writable: bool,
+    /// Of an instance: it keeps its attributes as its class numbers them.
+    pub(crate) values: bool,
 }
 
 /// A reference.
@@ -176,6 +184,7 @@ impl Val {
             Val::Obj(Obj { ty: ObjTy::Array { holder, dtype, ndim, .. }, .. }) => {
                 format!("{}[{}, {ndim}d]", holder.known_type().name(), dtype.name())
             }
+            Val::Obj(Obj { ty: ObjTy::Instance { class, .. }, .. }) => class.clone(),
             Val::Obj(_) => "object".into(),
             Val::Either { a, b, .. } => format!("{} or {}", a.describe(), b.describe()),
             Val::Tuple(parts) => {

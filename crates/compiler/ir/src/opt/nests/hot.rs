@@ -380,6 +380,8 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         | Inst::OwnArg(_)
         | Inst::Poll { .. }
         | Inst::ListSwap { .. }
+        | Inst::AttrSwap { .. }
+        | Inst::FloatSet(..)
         | Inst::HasFrame => false,
         _ => true,
     }

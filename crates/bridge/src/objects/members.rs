@@ -1,0 +1,290 @@
+//! Where objects of ordinary classes keep their attributes.
+//!
+//! In: an object and a name. Out: the place of the attribute and the version of the class that it depends on, in all
+//! objects of the class. As CPython's specialising interpreter looks it up for its inline caches (PEP 659): attributes
+//! numbered by the class (`ht_cached_keys`), and `__slots__`. Runs no Python code. The layout is compared with behaviour
+//! when it is first asked for; where it does not hold, nothing is found.
+#![expect(unsafe_code, reason = "reads classes and objects at the offsets that the self-test checks")]
+
+use std::ffi::{c_int, c_long};
+use std::ptr;
+
+use overdrive_base::layout::InstanceLayout;
+use overdrive_frontend_python::facts::{Access, Member};
+use overdrive_ir::inst::Attr;
+use pyo3::ffi::{self, Py_ssize_t, PyObject, PyTypeObject};
+use pyo3::prelude::{Bound, PyAny, Python};
+use pyo3::sync::PyOnceLock;
+
+use super::layout::read;
+use super::python::{_PyType_Lookup, Name, Owned, type_name};
+
+#[cfg(not(Py_3_12))]
+pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Pointed { values: -32 };
+#[cfg(all(Py_3_12, not(Py_3_13)))]
+pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Tagged { word: -24 };
+#[cfg(Py_3_13)]
+pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Inline { valid: 19, values: 24, dict: -24 };
+
+/// Flag of the types whose instances can keep their attributes in `INSTANCE`: `Py_TPFLAGS_MANAGED_DICT`, from 3.13 on
+/// `Py_TPFLAGS_INLINE_VALUES`.
+const KEEPS_VALUES: u64 = if cfg!(Py_3_13) { 1 << 2 } else { 1 << 4 };
+
+/// The head of `PyDictKeysObject`; indices and entries follow.
+#[repr(C)]
+struct Keys {
+    n_references: Py_ssize_t,
+    log2_size: u8,
+    log2_index_bytes: u8,
+    kind: u8,
+    version: u32,
+    n_usable: Py_ssize_t,
+    n_entries: Py_ssize_t,
+}
+
+/// `DICT_KEYS_SPLIT`: shared by the instances of a class, entries are pairs of name and null.
+const SPLIT: u8 = 2;
+/// More attributes than any class shares the keys of (`SHARED_KEYS_MAX_SIZE` is 30).
+const MAX_KEYS: Py_ssize_t = 64;
+
+/// The type code of `__slots__` members: an object, AttributeError when it is not set.
+const T_OBJECT_EX: c_int = 16;
+
+/// Where objects of `object`'s class keep the attribute, if it is set there in this one, and what it is.
+pub(crate) fn member<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyAny>,
+    access: Access,
+) -> Option<(Member, Bound<'py, PyAny>)> {
+    let py = object.py();
+    // SAFETY: live objects under the GIL; the value is borrowed from the object and referenced at once.
+    unsafe {
+        let member = find(object.as_ptr(), name.as_ptr(), access)?;
+        let value = value_at(object.as_ptr(), member.at)?;
+        Some((member, Bound::from_borrowed_ptr(py, value)))
+    }
+}
+
+/// As [`member`], without the value.
+///
+/// # Safety
+/// GIL held, live objects, `name` an interned str.
+pub(super) unsafe fn find(object: *mut PyObject, name: *mut PyObject, access: Access) -> Option<Member> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if !is_sound(Python::assume_attached()) {
+            return None;
+        }
+        let (version, at) = place(object, name, access)?;
+        keeps(object, at, access)?;
+        value_at(object, at)?;
+        let class = std::ffi::CStr::from_ptr(type_name(object)).to_string_lossy().into_owned();
+        Some(Member { version, at, class })
+    }
+}
+
+/// What the class says. It says the same for all its instances.
+///
+/// # Safety
+/// As [`find`].
+unsafe fn place(object: *mut PyObject, name: *mut PyObject, access: Access) -> Option<(u32, Attr)> {
+    // SAFETY: the caller's contract; what the look-up gives is borrowed and only looked at.
+    unsafe {
+        let ty = ffi::Py_TYPE(object);
+        let usual = match access {
+            Access::Read => {
+                (*ty).tp_getattro.map(|f| f as usize)
+                    == Some(ffi::PyObject_GenericGetAttr as *const () as usize)
+            }
+            Access::Write => {
+                (*ty).tp_setattro.map(|f| f as usize)
+                    == Some(ffi::PyObject_GenericSetAttr as *const () as usize)
+            }
+        };
+        if !usual || ffi::PyType_HasFeature(ty, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
+            return None;
+        }
+        // Gives the class a version, too, if it has none.
+        let of_class = _PyType_Lookup(ty, name);
+        let version = (*ty).tp_version_tag;
+        if version == 0 || !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        if !of_class.is_null() {
+            if ffi::Py_TYPE(of_class) == &raw mut ffi::PyMemberDescr_Type {
+                return slot(ty, of_class).map(|at| (version, at));
+            }
+            if (*ffi::Py_TYPE(of_class)).tp_descr_set.is_some() {
+                return None;
+            }
+        }
+        if (*ty).tp_flags as u64 & KEEPS_VALUES == 0 {
+            return None;
+        }
+        let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
+        number_of(keys, name).map(|number| (version, Attr::Value(number)))
+    }
+}
+
+/// A name of `__slots__`.
+///
+/// # Safety
+/// GIL held, a type and a live member descriptor.
+unsafe fn slot(ty: *mut PyTypeObject, descriptor: *mut PyObject) -> Option<Attr> {
+    // SAFETY: the caller's contract; the definition lives as long as the descriptor's class.
+    unsafe {
+        let descriptor = &*descriptor.cast::<ffi::PyMemberDescrObject>();
+        let definition = &*descriptor.d_member;
+        let fits = ffi::PyType_IsSubtype(ty, descriptor.d_common.d_type) != 0
+            && definition.type_code == T_OBJECT_EX
+            && definition.flags == 0;
+        let offset = i32::try_from(definition.offset).ok().filter(|offset| offset % 8 == 0)?;
+        fits.then_some(Attr::Offset(offset))
+    }
+}
+
+/// Number of a name among shared keys. Entries are only ever added to them.
+///
+/// # Safety
+/// Null, or the keys of a live class.
+unsafe fn number_of(keys: *const Keys, name: *mut PyObject) -> Option<u32> {
+    // SAFETY: the caller's contract; entries follow the table of indices.
+    unsafe {
+        let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
+        let entries = keys.add(1).cast::<u8>().add(1 << head.log2_index_bytes).cast::<[*mut PyObject; 2]>();
+        let found = (0..head.n_entries as usize).find(|i| (*entries.add(*i))[0] == name)?;
+        Some(found as u32)
+    }
+}
+
+/// Whether this object keeps its attributes there.
+///
+/// # Safety
+/// GIL held, an object of a class with such a place.
+unsafe fn keeps(object: *mut PyObject, at: Attr, access: Access) -> Option<()> {
+    let Attr::Value(_) = at else { return Some(()) };
+    // SAFETY: the caller's contract.
+    let keeps = unsafe {
+        match INSTANCE {
+            InstanceLayout::Pointed { values } => read::<usize>(object, values) != 0,
+            InstanceLayout::Tagged { word } => read::<usize>(object, word) & 1 != 0,
+            InstanceLayout::Inline { valid, dict, .. } => {
+                let alone = read::<usize>(object, dict) == 0;
+                read::<u8>(object, valid) != 0 && (access == Access::Read || alone)
+            }
+        }
+    };
+    keeps.then_some(())
+}
+
+/// The attribute, borrowed; `None` when it is not set.
+///
+/// # Safety
+/// As [`keeps`], which has said yes.
+unsafe fn value_at(object: *mut PyObject, at: Attr) -> Option<*mut PyObject> {
+    // SAFETY: the caller's contract.
+    let value = unsafe {
+        match at {
+            Attr::Offset(offset) => read::<*mut PyObject>(object, offset),
+            Attr::Value(number) => {
+                let values = match INSTANCE {
+                    InstanceLayout::Pointed { values } => read::<*const *mut PyObject>(object, values),
+                    InstanceLayout::Tagged { word } => {
+                        read::<*const u8>(object, word).wrapping_add(1).cast::<*mut PyObject>()
+                    }
+                    InstanceLayout::Inline { values, .. } => {
+                        object.cast::<u8>().offset(values as isize).cast::<*mut PyObject>().cast_const()
+                    }
+                };
+                *values.add(number as usize)
+            }
+        }
+    };
+    (!value.is_null()).then_some(value)
+}
+
+/// Whether the layout agrees with behaviour.
+fn is_sound(py: Python<'_>) -> bool {
+    static SOUND: PyOnceLock<bool> = PyOnceLock::new();
+    // SAFETY: the GIL is held; what the test looks at it has made. A failure leaves no exception behind.
+    *SOUND.get_or_init(py, || unsafe {
+        let holds = self_test();
+        ffi::PyErr_Clear();
+        holds.unwrap_or(false)
+    })
+}
+
+static FIRST: Name = Name::new(c"first");
+static SECOND: Name = Name::new(c"second");
+static SLOTS: Name = Name::new(c"__slots__");
+static DICT: Name = Name::new(c"__dict__");
+
+/// # Safety
+/// GIL held.
+unsafe fn self_test() -> Option<bool> {
+    // SAFETY: the caller's contract; classes and objects are made here, of CPython's own functions only.
+    unsafe {
+        let (first, second) = (FIRST.get(), SECOND.get());
+        let class = |namespace: &Owned| {
+            let name = Owned::new(ffi::PyUnicode_FromString(c"Instance".as_ptr()))?;
+            let bases = Owned::new(ffi::PyTuple_New(0))?;
+            let of = (&raw mut ffi::PyType_Type).cast::<PyObject>();
+            let args = (name.as_ptr(), bases.as_ptr(), namespace.as_ptr());
+            let null = ptr::null_mut::<PyObject>();
+            Owned::new(ffi::PyObject_CallFunctionObjArgs(of, args.0, args.1, args.2, null))
+        };
+        let float = |x| Owned::new(ffi::PyFloat_FromDouble(x));
+        let (one, two) = (float(1.5)?, float(2.5)?);
+        let set = |object: &Owned, name, value: &Owned| {
+            (ffi::PyObject_SetAttr(object.as_ptr(), name, value.as_ptr()) == 0).then_some(())
+        };
+        let version_of = |object: &Owned| (*ffi::Py_TYPE(object.as_ptr())).tp_version_tag;
+
+        let ordinary = class(&Owned::new(ffi::PyDict_New())?)?;
+        let object = Owned::new(ffi::PyObject_CallNoArgs(ordinary.as_ptr()))?;
+        let (o, all) = (object.as_ptr(), [Access::Read, Access::Write]);
+        set(&object, first, &one)?;
+        set(&object, second, &two)?;
+        for (name, number, value) in [(first, 0, &one), (second, 1, &two)] {
+            for access in all {
+                let found = place(o, name, access)?;
+                keeps(o, found.1, access)?;
+                if found != (version_of(&object), Attr::Value(number))
+                    || value_at(o, found.1)? != value.as_ptr()
+                {
+                    return Some(false);
+                }
+            }
+        }
+        // A change of the class shows in its version, one of an object's home in that.
+        let before = version_of(&object);
+        if ffi::PyObject_SetAttr(ordinary.as_ptr(), first, two.as_ptr()) != 0 || version_of(&object) == before
+        {
+            return Some(false);
+        }
+        let shown = Owned::new(ffi::PyObject_GetAttr(o, DICT.get()))?;
+        if keeps(o, Attr::Value(0), Access::Write).is_some() {
+            return Some(false);
+        }
+        drop(shown);
+
+        let namespace = Owned::new(ffi::PyDict_New())?;
+        let names = Owned::new(ffi::PyTuple_Pack(2, first, second))?;
+        if ffi::PyDict_SetItem(namespace.as_ptr(), SLOTS.get(), names.as_ptr()) != 0 {
+            return None;
+        }
+        let slotted = class(&namespace)?;
+        let object = Owned::new(ffi::PyObject_CallNoArgs(slotted.as_ptr()))?;
+        set(&object, second, &two)?;
+        let (_, at) = place(object.as_ptr(), second, Access::Write)?;
+        let (_, unset) = place(object.as_ptr(), first, Access::Read)?;
+        let sizes = (size_of::<c_long>() == 8) && size_of::<Keys>() == 32;
+        Some(
+            sizes
+                && matches!((at, unset), (Attr::Offset(x), Attr::Offset(y)) if x == y + 8)
+                && value_at(object.as_ptr(), at)? == two.as_ptr()
+                && value_at(object.as_ptr(), unset).is_none(),
+        )
+    }
+}

@@ -121,7 +121,9 @@ pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Vec<Note>, String> {
         let plain = Arc::new(super::input::code_object(code)?);
         let builtins = py.import("builtins")?.dict();
         let names = code.getattr("co_names")?.cast_into()?;
-        let mut oracle = LiveOracle::new(names, PyDict::new(py), builtins, Lessons::default(), false);
+        let globals = PyDict::new(py);
+        let mut oracle =
+            LiveOracle::new(code.clone(), names, globals, builtins, Lessons::default(), false, false);
         let anything = py.import("builtins")?.getattr("object")?.call0()?;
         let args = (0..plain.n_args()).map(|_| oracle.sample(&anything)).collect();
         let translated = translate(&plain, &Entry::Call(args), &mut oracle);
@@ -143,11 +145,13 @@ fn prepare<'py>(
     let (globals, builtins): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
         unsafe { (Bound::from_borrowed_ptr(py, unit.globals), Bound::from_borrowed_ptr(py, unit.builtins)) };
     let mut oracle = LiveOracle::new(
+        code.clone(),
         code.getattr("co_names")?.cast_into().map_err(PyErr::from)?,
         globals.cast().map_err(PyErr::from)?.clone(),
         builtins.cast().map_err(PyErr::from)?.clone(),
         unit.state.borrow().lessons.clone(),
         Unit::first_is_cell(&plain),
+        unit.wants.fastmath,
     );
     let entry = entry(&mut oracle, &plain)?;
     let translation = translate(&plain, &entry, &mut oracle).map_err(|refusal| {
@@ -159,7 +163,14 @@ fn prepare<'py>(
     }
     let process = process(py).ok_or_else(|| Stopped::Refused(LAYOUT_UNKNOWN.to_owned()))?;
     let np_bools = (process.layout.np_true as *mut _, process.layout.np_false as *mut _);
-    let scope = Scope { code, globals: &globals, builtins: &builtins, found: &oracle.found, np_bools };
+    let scope = Scope {
+        code,
+        globals: &globals,
+        builtins: &builtins,
+        found: &oracle.found,
+        bodies: &oracle.bodies,
+        np_bools,
+    };
     let Translation { mut function, notes, profile, types } = translation;
     function.fastmath = unit.wants.fastmath;
     function.gives_gil = unit.wants.nogil;

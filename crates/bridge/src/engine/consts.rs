@@ -7,13 +7,13 @@
 //! program deletes would be finalised late. So only what cannot lead back is owned for good; the rest is owned while an
 //! activation runs, after a check that it is still there.
 
-use overdrive_frontend_python::facts::FactId;
+use overdrive_frontend_python::facts::{Body, FactId, Part};
 use overdrive_ir::function::ConstRef;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyTuple, PyTupleMethods};
 
-use super::oracle::{Found, Origin};
+use super::oracle::{Code, Found, Origin};
 
 /// Constants of one version.
 #[derive(Default)]
@@ -49,6 +49,8 @@ pub(crate) struct Scope<'a, 'py> {
     pub(crate) globals: &'a Bound<'py, PyAny>,
     pub(crate) builtins: &'a Bound<'py, PyAny>,
     pub(crate) found: &'a [Found<'py>],
+    /// By `Body`.
+    pub(crate) bodies: &'a [Code<'py>],
     /// NumPy's True and False; they live as long as the process.
     pub(crate) np_bools: (*mut ffi::PyObject, *mut ffi::PyObject),
 }
@@ -132,6 +134,22 @@ impl Consts {
         if self.held.iter().any(|h| h.as_ptr() == address) || self.pins.iter().any(|p| p.object == address) {
             return Ok(address);
         }
+        if let Origin::Part(body, part) = &found.origin {
+            // All of it lives as long as the callee with its code.
+            let (callable, code) = self.callee(py, *body, scope)?;
+            return Ok(match part {
+                Part::Code => code,
+                Part::Defaults => {
+                    // Nothing but numbers.
+                    self.held.push(object.clone().unbind());
+                    address
+                }
+                Part::Const(_) | Part::Name(_) | Part::Globals | Part::Builtins => {
+                    debug_assert!(!callable.is_null());
+                    address
+                }
+            });
+        }
         if leads_nowhere(object) {
             self.held.push(object.clone().unbind());
             return Ok(address);
@@ -148,6 +166,24 @@ impl Consts {
         Ok(address)
     }
 
+    /// Keeps a callee and the code that it runs.
+    fn callee(
+        &mut self,
+        py: Python<'_>,
+        body: Body,
+        scope: &Scope<'_, '_>,
+    ) -> PyResult<(*mut ffi::PyObject, *mut ffi::PyObject)> {
+        let missing = || pyo3::exceptions::PyIndexError::new_err("a callee that the oracle did not give");
+        let of = scope.bodies.get(body.0 as usize).ok_or_else(missing)?;
+        let callable = self.fact(py, of.callable.ok_or_else(missing)?, scope)?;
+        let code = of.code.as_ptr();
+        if !self.pins.iter().any(|pin| pin.object == code) {
+            let alive = weak_reference(&of.code).map(Alive::Weak).ok_or_else(missing)?;
+            self.pins.push(Pin { object: code, alive });
+        }
+        Ok((callable, code))
+    }
+
     /// The dictionary entry that a fact was found in.
     fn place(
         &mut self,
@@ -156,22 +192,27 @@ impl Consts {
         object: &Bound<'_, PyAny>,
         scope: &Scope<'_, '_>,
     ) -> PyResult<Option<Alive>> {
-        let (dict, name) = match origin {
-            Origin::Global(name) => (None, *name),
-            Origin::Attr(base, name) => {
+        let (dict, body, name) = match origin {
+            Origin::Global(body, name) => (None, *body, *name),
+            Origin::Attr(body, base, name) => {
                 // The module must stay for its dictionary to stay.
                 let module = self.fact(py, *base, scope)?;
                 // SAFETY: facts with attributes are modules.
-                (Some(unsafe { ffi::PyModule_GetDict(module) }), *name)
+                (Some(unsafe { ffi::PyModule_GetDict(module) }), *body, *name)
             }
-            Origin::Sample | Origin::TypeAttr => return Ok(None),
+            Origin::Sample | Origin::TypeAttr | Origin::Part(..) => return Ok(None),
         };
-        let names = scope.code.getattr("co_names")?;
-        let key = names.get_item(name)?;
+        let missing = || pyo3::exceptions::PyIndexError::new_err("a body that the oracle did not give");
+        let of = scope.bodies.get(body.0 as usize).ok_or_else(missing)?;
+        if body != Body::OWN {
+            // Its function must stay for the dictionaries to stay.
+            self.callee(py, body, scope)?;
+        }
+        let key = of.names.get_item(name as usize)?;
         let dict = match dict {
             Some(dict) => dict,
-            None if scope.globals.contains(&key)? => scope.globals.as_ptr(),
-            None => scope.builtins.as_ptr(),
+            None if of.globals.contains(&key)? => of.globals.as_ptr(),
+            None => of.builtins.as_ptr(),
         };
         let ty = object.get_type().as_ptr().cast();
         Ok(Some(Alive::InDict { dict, key: key.unbind(), ty }))

@@ -122,6 +122,17 @@ fn constant(value: &Bound<'_, PyAny>, version: PyVersion) -> PyResult<Const> {
     Ok(if value.is(&ellipsis) { Const::Ellipsis } else { Const::Opaque })
 }
 
+/// A tuple of nothing but numbers and `None`, as constants; else `None`.
+///
+/// # Errors
+/// Whatever reading them raises.
+pub(crate) fn plain_numbers(values: &Bound<'_, PyTuple>) -> PyResult<Option<Vec<Const>>> {
+    let version = running_version(values.py())?;
+    let all = values.iter().map(|value| constant(&value, version)).collect::<PyResult<Vec<_>>>()?;
+    let is_number = |c: &Const| matches!(c, Const::None | Const::Bool(_) | Const::Int(_) | Const::Float(_));
+    Ok(all.iter().all(is_number).then_some(all))
+}
+
 fn text(code: &Bound<'_, PyCode>, name: &str) -> PyResult<String> {
     let value = code.getattr(name)?;
     // A file name may hold surrogate escapes; it is only shown to people.

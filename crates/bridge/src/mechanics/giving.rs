@@ -37,19 +37,38 @@ static VECTORCALL: AtomicUsize = AtomicUsize::new(0);
 /// How objects of a type are called with owned references: [`call`]'s contract.
 pub type GivingCall = unsafe fn(*mut PyObject, *mut *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
-/// A type, by address, whose calls move arguments too. Types of our own live as long as the process.
-static REGISTERED: OnceLock<(usize, GivingCall)> = OnceLock::new();
+/// The object that an object of a type calls at present, borrowed; null when there is none.
+pub type Target = unsafe fn(*mut PyObject) -> *mut PyObject;
 
-/// Objects of `ty` are called by `call`. Once per process.
-pub fn register(ty: *mut ffi::PyTypeObject, call: GivingCall) {
-    REGISTERED.get_or_init(|| (ty as usize, call));
+/// A type, by address, whose calls move arguments too. Types of our own live as long as the process.
+static REGISTERED: OnceLock<(usize, GivingCall, Target)> = OnceLock::new();
+
+/// Objects of `ty` are called by `call`, which calls what `target` says. Once per process.
+pub fn register(ty: *mut ffi::PyTypeObject, call: GivingCall, target: Target) {
+    REGISTERED.get_or_init(|| (ty as usize, call, target));
 }
 
 #[inline]
 unsafe fn registered(callable: *mut PyObject) -> Option<GivingCall> {
     // SAFETY: a live object, by the callers' contracts.
     let ty = unsafe { ffi::Py_TYPE(callable) } as usize;
-    REGISTERED.get().and_then(|(known, call)| (*known == ty).then_some(*call))
+    REGISTERED.get().and_then(|(known, call, _)| (*known == ty).then_some(*call))
+}
+
+/// The Python function that a call of this runs: itself, or the one that a jitted callable wraps. Borrowed.
+///
+/// # Safety
+/// A live object, the GIL is held.
+pub unsafe fn function_behind(callable: *mut PyObject) -> Option<*mut PyObject> {
+    // SAFETY: the caller's contract; a target is null or alive as long as the callable has it.
+    unsafe {
+        let ty = ffi::Py_TYPE(callable);
+        let function = match REGISTERED.get() {
+            Some((known, _, target)) if *known == ty as usize => target(callable),
+            _ => callable,
+        };
+        (!function.is_null() && ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type).then_some(function)
+    }
 }
 
 /// Looks at a function.

@@ -394,6 +394,15 @@ unsafe fn native_in<'a>(code: *mut ffi::PyObject) -> Option<&'a Native> {
     }
 }
 
+/// The code object that a stub stands for, borrowed; `None` for any other code object.
+///
+/// # Safety
+/// `code` is a live code object.
+pub unsafe fn original_in(code: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
+    // SAFETY: by contract.
+    unsafe { native_in(code) }.map(|native| native.original)
+}
+
 /// Fewer C-level calls than this left: native code is not entered, so that it uses up at most half of them.
 const MIN_C_RECURSION: c_int = 700;
 

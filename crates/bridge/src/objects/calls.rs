@@ -8,7 +8,8 @@ use std::ptr;
 
 use pyo3::ffi::{self, PyObject};
 
-use crate::mechanics::{giving, native};
+use crate::mechanics::frame::{Thread, field, has_new_events, is_monitored};
+use crate::mechanics::{giving, layout, native, osr};
 
 use super::python::{_PyDict_MergeEx, _PyObject_FunctionStr, Owned, raised_is, type_name};
 
@@ -38,6 +39,29 @@ pub(super) unsafe extern "C" fn call(
         }
         ffi::PyObject_Vectorcall(callable, args, positional(n, keywords), keywords)
     }
+}
+
+/// Whether a call would run `code` (or the stub that stands for it) with these default values, could not be seen by a
+/// tracer, and is within the recursion limit with `levels` calls in it.
+pub(super) unsafe extern "C" fn callee_is(
+    callable: *mut PyObject,
+    code: *mut PyObject,
+    defaults: *mut PyObject,
+    levels: i64,
+) -> u8 {
+    // SAFETY: the table's contract. A function's fields are never null but for default values, and it owns its code.
+    let is = unsafe {
+        let Some(function) = giving::function_behind(callable) else { return 0 };
+        let now: *mut PyObject = field(function.cast(), layout::function::CODE);
+        let thread = Thread::current();
+        (now == code || native::original_in(now) == Some(code))
+            && (defaults.is_null() || (*function.cast::<ffi::PyFunctionObject>()).func_defaults == defaults)
+            && i64::from(thread.py_recursion()) > levels + 1
+            && !thread.has_tracer()
+            && !has_new_events(thread, now)
+            && !is_monitored(now, osr::own_tools())
+    };
+    u8::from(is)
 }
 
 /// As `call`, but the callable comes before the arguments, and all of them are given away.

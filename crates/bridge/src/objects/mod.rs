@@ -66,6 +66,7 @@ pub fn address(entry: Entry) -> usize {
 
         Entry::LoadGlobal => names::load_global as _,
         Entry::StoreGlobal => names::store_global as _,
+        Entry::CalleeIs => calls::callee_is as _,
         Entry::DelGlobal => names::del_global as _,
         Entry::GlobalInt => names::global_int as _,
         Entry::GlobalFloat => names::global_float as _,

@@ -126,6 +126,12 @@ pub(crate) unsafe fn interpret(object: *mut ffi::PyObject) {
     }
 }
 
+/// What a jitted callable calls at present.
+unsafe fn target(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: called with objects of our own type, the GIL held.
+    unsafe { (*object.cast::<JitFunction>()).target }
+}
+
 struct TypePtr(*mut ffi::PyTypeObject);
 // SAFETY: a type object that is never freed; used under the GIL only.
 unsafe impl Send for TypePtr {}
@@ -140,7 +146,7 @@ fn type_object(py: Python<'_>) -> PyResult<*mut ffi::PyTypeObject> {
     }
     let ty = make_type(py)?;
     let ty = TYPE.get_or_init(|| TypePtr(ty)).0;
-    giving::register(ty, call::call_giving);
+    giving::register(ty, call::call_giving, target);
     Ok(ty)
 }
 

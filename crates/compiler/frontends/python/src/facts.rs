@@ -3,12 +3,50 @@
 //! The bridge implements `Oracle` on live objects; tests implement it on tables. A fact is an assumption: the translator
 //! emits the guard that holds compiled code to it.
 
+use std::sync::Arc;
+
 use overdrive_base::flavour::{DType, Holder, KnownType};
 use overdrive_ir::inst::Attr;
+
+use crate::code::{CodeObject, Const};
 
 /// Number of an object that the oracle knows; the bridge keeps it alive as long as the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactId(pub u32);
+
+/// Whose code a question or an answer is about: the function that is translated, or another that is inlined into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Body(pub u32);
+
+impl Body {
+    /// The function that is translated.
+    pub const OWN: Body = Body(0);
+}
+
+/// What a call of a known object runs.
+#[derive(Clone, Debug)]
+pub struct Callee {
+    /// The number under which the oracle answers about it.
+    pub body: Body,
+    pub code: Arc<CodeObject>,
+    /// Default values, of the last arguments; `None` when one of them is no number and not `None`.
+    pub defaults: Option<Vec<Const>>,
+}
+
+/// Something that an inlined body refers to by its own tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// `co_consts[n]`.
+    Const(u32),
+    /// `co_names[n]`.
+    Name(u32),
+    Globals,
+    Builtins,
+    /// The code object itself.
+    Code,
+    /// The tuple of default values.
+    Defaults,
+}
 
 /// An object seen at compile time.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,8 +183,14 @@ pub fn receiver(op_offset: u32) -> u32 {
     op_offset | 1
 }
 
-/// Answers about the running program.
+/// Answers about the running program. Indices and offsets are those of one body at a time, see [`Oracle::enter`].
 pub trait Oracle {
+    /// What a call of a known object runs, if its code could be inlined here.
+    fn callee(&mut self, callable: FactId) -> Option<Callee>;
+    /// From now on indices and offsets are those of this body; gives the one before.
+    fn enter(&mut self, body: Body) -> Body;
+    /// An object that an inlined body refers to. It lives as long as the callable with that code.
+    fn part(&mut self, body: Body, part: Part) -> FactId;
     /// The value that a name (index into `co_names`) has now as a global or builtin.
     fn global(&mut self, name: u32) -> Option<Fact>;
     /// Attribute of an object whose attributes do not change by themselves (a module).

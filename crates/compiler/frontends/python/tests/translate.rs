@@ -10,9 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use overdrive_base::flavour::{DType, Holder, KnownType};
-use overdrive_frontend_python::code::{CodeObject, LocalKind, PyVersion};
+use overdrive_frontend_python::code::{CodeObject, Const, LocalKind, PyVersion};
 use overdrive_frontend_python::facts::{
-    Access, Builtin, Entry, Fact, FactId, MathFn, Meaning, Member, Observed, Oracle, Seen,
+    Access, Body, Builtin, Callee, Entry, Fact, FactId, MathFn, Meaning, Member, Observed, Oracle, Part, Seen,
 };
 use overdrive_frontend_python::function::Function;
 use overdrive_frontend_python::locals::SlotState;
@@ -24,10 +24,19 @@ use overdrive_ir::inst::Attr;
 /// Answers every question by a hash of it.
 struct Guesses {
     seed: u64,
-    names: Vec<String>,
+    /// By `Body`: the code itself, then functions that globals may mean.
+    bodies: Vec<Arc<CodeObject>>,
+    body: Body,
 }
 
+/// Ids of those functions begin here.
+const FUNCTIONS: u32 = 1 << 31;
+
 impl Guesses {
+    fn name(&self, name: u32) -> &str {
+        &self.bodies[self.body.0 as usize].names[name as usize]
+    }
+
     fn hash(&self, of: impl Hash) -> u64 {
         let mut h = DefaultHasher::new();
         (self.seed, of).hash(&mut h);
@@ -69,8 +78,22 @@ impl Guesses {
 }
 
 impl Oracle for Guesses {
+    fn callee(&mut self, callable: FactId) -> Option<Callee> {
+        let body = callable.0.checked_sub(FUNCTIONS)?;
+        let code = Arc::clone(self.bodies.get(body as usize)?);
+        Some(Callee { body: Body(body), code, defaults: Some(vec![Const::Int(3), Const::None]) })
+    }
+
+    fn enter(&mut self, body: Body) -> Body {
+        std::mem::replace(&mut self.body, body)
+    }
+
+    fn part(&mut self, body: Body, part: Part) -> FactId {
+        FactId(self.hash((body, part)) as u32)
+    }
+
     fn global(&mut self, name: u32) -> Option<Fact> {
-        let text = self.names[name as usize].as_str();
+        let text = self.name(name);
         let builtin = match text {
             "len" => Some(Builtin::Len),
             "range" => Some(Builtin::Range),
@@ -87,6 +110,12 @@ impl Oracle for Guesses {
             _ => None,
         };
         let mut fact = self.fact(("global", name));
+        let function = self.hash(("function", name)) as usize % (2 * self.bodies.len());
+        if builtin.is_none() && (1..self.bodies.len()).contains(&function) {
+            let id = FactId(FUNCTIONS + function as u32);
+            let seen = Seen::Other("function".into());
+            return Some(Fact { id, seen, meaning: Meaning::PythonFunction });
+        }
         if let Some(b) = builtin {
             fact.seen = Seen::Other("builtin".into());
             fact.meaning = Meaning::Builtin(b);
@@ -111,7 +140,7 @@ impl Oracle for Guesses {
     }
 
     fn type_attr(&mut self, ty: KnownType, name: u32) -> Option<Fact> {
-        let append = ty == KnownType::List && self.names[name as usize] == "append";
+        let append = ty == KnownType::List && self.name(name) == "append";
         let meaning = if append { Meaning::ListAppend } else { Meaning::Nothing };
         Some(Fact { id: FactId(name), seen: Seen::Other("method".into()), meaning })
     }
@@ -142,11 +171,19 @@ impl Oracle for Guesses {
     }
 }
 
-/// Translates by a call, and by an entry into each loop; says how often it succeeded.
-fn check(code: &Arc<CodeObject>, seed: u64) -> usize {
-    let mut oracle = Guesses { seed, names: code.names.clone() };
+/// Translations that succeeded, and calls that were inlined in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    translated: usize,
+    inlined: usize,
+}
+
+/// Translates by a call, and by an entry into each loop; globals may mean the functions.
+fn check(code: &Arc<CodeObject>, functions: &[Arc<CodeObject>], seed: u64) -> Counts {
+    let bodies = std::iter::once(code).chain(functions).cloned().collect();
+    let mut oracle = Guesses { seed, bodies, body: Body::OWN };
     let args = (0..code.n_args()).map(|i| oracle.fact(("arg", i))).collect();
-    let mut n = usize::from(one(code, &Entry::Call(args), &mut oracle));
+    let mut n = one(code, &Entry::Call(args), &mut oracle);
     let Ok(f) = Function::analyse(Arc::clone(code)) else { return n };
     for l in &f.loops.loops {
         let at = f.cfg.blocks[l.header].first;
@@ -170,13 +207,18 @@ fn check(code: &Arc<CodeObject>, seed: u64) -> usize {
         });
         let stack = stack.collect();
         let entry = Entry::Loop { offset: f.instrs[at].offset, locals, stack };
-        n += usize::from(one(code, &entry, &mut oracle));
+        let counts = one(code, &entry, &mut oracle);
+        n = Counts { translated: n.translated + counts.translated, inlined: n.inlined + counts.inlined };
     }
     n
 }
 
-fn one(code: &Arc<CodeObject>, entry: &Entry, oracle: &mut Guesses) -> bool {
-    let Ok(t) = translate(code, entry, oracle) else { return false };
+fn one(code: &Arc<CodeObject>, entry: &Entry, oracle: &mut Guesses) -> Counts {
+    let Ok(t) = translate(code, entry, oracle) else {
+        oracle.body = Body::OWN;
+        return Counts::default();
+    };
+    assert_eq!(oracle.body, Body::OWN);
     let errors = overdrive_ir::verify::verify(&t.function);
     assert!(
         errors.is_empty(),
@@ -187,21 +229,32 @@ fn one(code: &Arc<CodeObject>, entry: &Entry, oracle: &mut Guesses) -> bool {
         oracle.seed,
         t.function
     );
-    true
+    let inlined = t.notes.iter().filter(|note| note.why.contains("inlined, its result is")).count();
+    Counts { translated: 1, inlined }
 }
 
 fn library(version: PyVersion) {
-    let mut n_translated = 0;
+    let (mut n_translated, mut n_inlined) = (0, 0);
+    // Small functions seen lately, whatever they are.
+    let mut functions: Vec<Arc<CodeObject>> = vec![];
     let n = dumps::for_each_dump(version, &["--stdlib", "60"], |dump| {
         let code = Arc::new(dump.code);
         if code.code.len() < 4000 {
             for seed in 0..3 {
-                n_translated += check(&code, seed);
+                let counts = check(&code, &functions, seed);
+                n_translated += counts.translated;
+                n_inlined += counts.inlined;
             }
+        }
+        if code.code.len() < 300 && code.is_function() {
+            functions.push(code);
+            let n_old = functions.len().saturating_sub(8);
+            functions.drain(..n_old);
         }
     });
     if n.is_some() {
         assert!(n_translated > 500, "only {n_translated} translations");
+        assert!(n_inlined > 20, "only {n_inlined} calls were inlined");
     }
 }
 
@@ -226,7 +279,7 @@ fn corpus() {
         for dump in dumps::corpus(version) {
             let code = Arc::new(dump.code);
             (0..5).for_each(|seed| {
-                check(&code, seed);
+                check(&code, std::slice::from_ref(&code), seed);
             });
         }
     }

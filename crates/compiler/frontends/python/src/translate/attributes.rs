@@ -175,7 +175,7 @@ impl Tx<'_> {
     fn watch_receiver(&mut self, depth: usize, name: NameIdx, access: Access) {
         let offset = receiver(self.ins().op_offset);
         let Val::Obj(Obj { v, ty: ObjTy::Any, .. }) = *self.peek(depth) else { return };
-        if self.blocked() || self.oracle.observed(offset) != Observed::Nothing {
+        if self.inlined.is_some() || self.blocked() || self.oracle.observed(offset) != Observed::Nothing {
             return;
         }
         let slot = self.profile_slot(offset);

@@ -9,7 +9,7 @@ use overdrive_ir::entities::Value;
 use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Cmp, Field, FloatOp, FloatUnary, Inst};
 
-use crate::facts::{Builtin, MathFn, Meaning, Status};
+use crate::facts::{Builtin, Fact, MathFn, Meaning, Status};
 use crate::op::{ConstIdx, Op};
 use crate::translate::Step;
 use crate::translate::emit::Tx;
@@ -19,13 +19,19 @@ use crate::translate::value::{Boxed, Num, ObjTy, Own, Val};
 impl Tx<'_> {
     /// What the call pair below `n` arguments calls, if known, and its receiver.
     fn callee(&self, n: usize) -> Option<(Meaning, Option<&Val>)> {
+        let (fact, receiver) = self.callee_fact(n)?;
+        Some((fact.meaning, receiver))
+    }
+
+    /// The object that the call pair below `n` arguments calls, if it is known, and its receiver.
+    pub(crate) fn callee_fact(&self, n: usize) -> Option<(&Fact, Option<&Val>)> {
         let (a, b) = (self.peek(n + 1), self.peek(n));
         let (f, receiver) = match (a, b) {
             (Val::Unset, Val::Obj(f)) | (Val::Obj(f), Val::Unset) => (f, None),
             (Val::Obj(f), receiver) => (f, Some(receiver)),
             _ => return None,
         };
-        Some((f.known.as_ref()?.meaning, receiver))
+        Some((f.known.as_ref()?, receiver))
     }
 
     pub(crate) fn is_native_call(&self, n: usize) -> bool {
@@ -43,15 +49,21 @@ impl Tx<'_> {
         if kw_names.is_none() && self.is_native_call(n) && self.native_call(n) {
             return Ok(());
         }
+        if self.inline_call(n, kw_names)? {
+            return Ok(());
+        }
         self.generic_call(n, kw_names);
         Ok(())
     }
 
     fn generic_call(&mut self, n: usize, kw_names: Option<ConstIdx>) {
-        let why = match self.callee_name(n) {
+        let mut why = match self.callee_name(n) {
             Some(name) => format!("call of {name}"),
             None => "call".to_owned(),
         };
+        if let Some(reason) = self.headers.not_inlined.get(&self.idx) {
+            why = format!("{why}, not inlined: {reason}");
+        }
         self.remark(Status::ThroughCPython, &why);
         self.box_top(n + 2);
         let names = match kw_names {
@@ -96,7 +108,7 @@ impl Tx<'_> {
     }
 
     /// The name under which the callee was loaded, for people.
-    fn callee_name(&self, n: usize) -> Option<String> {
+    pub(crate) fn callee_name(&self, n: usize) -> Option<String> {
         let depth_before = self.st.stack.len().checked_sub(n + 2)?;
         let block = &self.f.cfg.blocks[self.f.cfg.block_of[self.idx]];
         let mut name = None;

@@ -175,7 +175,7 @@ impl Tx<'_> {
         let n_locals = self.f.code.localsplus.len() + self.cached.len();
         let dirty = self.joined_dirty(&edges, is_header);
         let block = self.ir.add_block();
-        self.ir.blocks[block.index()].offset = Some(self.ins().offset);
+        self.ir.blocks[block.index()].offset = self.inlined.is_none().then_some(self.ins().offset);
         let mut types = Vec::new();
         shape.iter().for_each(|s| param_types(s, &mut types));
         let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();

@@ -4,6 +4,7 @@
 //! must hold it takes a reference; a clobber turns everything fragile into owned *before* it happens.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use overdrive_base::table::{Effect, Entry as TableEntry, Failure};
 use overdrive_ir::entities::{Block, ExitId, Value};
@@ -12,10 +13,11 @@ use overdrive_ir::function::{ConstRef, Function as IrFunction};
 use overdrive_ir::inst::{BoolOp, Cmp, Inst, IntOp, Terminator};
 
 use crate::code::CodeObject;
-use crate::facts::{Entry, FactId, Oracle, Status};
+use crate::facts::{Body, Entry, FactId, Oracle, Part, Status};
 use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
+use crate::translate::inline::{Inlined, Known};
 use crate::translate::shape::Shape;
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
@@ -36,9 +38,11 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FactKey {
     /// A global or builtin (`co_names[n]`) is the object it was.
-    Global(u32),
+    Global(Body, u32),
     /// An attribute (`co_names[n]`) of a known module is the object it was.
-    Attr(FactId, u32),
+    Attr(Body, FactId, u32),
+    /// The callable of an inlined body still runs that body.
+    Callee(Body),
 }
 
 /// What the rounds of one translation learn about loop headers.
@@ -50,6 +54,10 @@ pub(crate) struct Headers {
     pub(crate) clobbered: HashSet<usize>,
     /// Arrays (entries of the state) that a loop writes: tested for it once, before the loop.
     pub(crate) written: HashSet<(usize, usize)>,
+    /// Bodies that the oracle told of.
+    pub(crate) bodies: BTreeMap<Body, Rc<Known>>,
+    /// Calls that cannot be inlined, and why.
+    pub(crate) not_inlined: HashMap<usize, String>,
 }
 
 /// An edge waiting for its target: an open IR block and the state at its end.
@@ -101,8 +109,14 @@ pub(crate) struct Tx<'a> {
     pub(crate) is_loop_entry: bool,
     /// Headers of loops over `prange`.
     pub(crate) free: BTreeSet<usize>,
-    iconsts: HashMap<Value, i64>,
-    epochs: u32,
+    /// Whose names and constants `oconst` refers to.
+    pub(crate) body: Body,
+    /// Present while a callee's body is translated in place.
+    pub(crate) inlined: Option<Inlined>,
+    /// Instructions of other bodies so far.
+    pub(crate) n_inlined: usize,
+    pub(crate) iconsts: HashMap<Value, i64>,
+    pub(crate) epochs: u32,
 }
 
 impl<'a> Tx<'a> {
@@ -145,9 +159,25 @@ impl<'a> Tx<'a> {
             cached: Vec::new(),
             is_loop_entry,
             free: BTreeSet::new(),
+            body: Body::OWN,
+            inlined: None,
+            n_inlined: 0,
             iconsts: HashMap::new(),
             epochs: 0,
         }
+    }
+
+    /// For the body of a callee; the caller lends its graph.
+    pub(crate) fn inside(
+        f: &'a Function,
+        oracle: &'a mut dyn Oracle,
+        headers: &'a mut Headers,
+        body: Body,
+        inlined: Inlined,
+    ) -> Tx<'a> {
+        let mut tx = Tx::new(f, oracle, headers, &Entry::Call(vec![]));
+        (tx.body, tx.inlined) = (body, Some(inlined));
+        tx
     }
 
     pub(crate) fn code(&self) -> &'a CodeObject {
@@ -161,6 +191,7 @@ impl<'a> Tx<'a> {
     // --- instructions ---
 
     pub(crate) fn emit0(&mut self, inst: Inst) {
+        self.watch(&inst);
         if let Some(b) = self.cur {
             self.ir.push(b, inst);
         }
@@ -168,6 +199,7 @@ impl<'a> Tx<'a> {
 
     /// Emits an instruction that has a result.
     pub(crate) fn emit(&mut self, inst: Inst) -> Value {
+        self.watch(&inst);
         // Code after control has left goes to a block nobody reaches; it is dropped later.
         let b = match self.cur {
             Some(b) => b,
@@ -196,6 +228,15 @@ impl<'a> Tx<'a> {
     }
 
     pub(crate) fn oconst(&mut self, c: ConstRef) -> Value {
+        let part = match c {
+            _ if self.body == Body::OWN => None,
+            ConstRef::CodeConst(n) => Some(Part::Const(n)),
+            ConstRef::Name(n) => Some(Part::Name(n)),
+            ConstRef::Globals => Some(Part::Globals),
+            ConstRef::Builtins => Some(Part::Builtins),
+            _ => None,
+        };
+        let c = part.map_or(c, |part| ConstRef::Fact(self.oracle.part(self.body, part).0));
         let id = self.ir.constant(c);
         self.emit(Inst::OConst(id))
     }
@@ -325,6 +366,20 @@ impl<'a> Tx<'a> {
         shape_at: usize,
         reason: &str,
     ) -> ExitId {
+        if self.inlined.is_some() {
+            return self.exit_at_call(reason);
+        }
+        let exit = self.build_exit(kind, offset, st, shape_at, reason);
+        self.ir.add_exit(exit)
+    }
+
+    /// The exit before the current instruction, to be copied.
+    pub(crate) fn exit_before(&mut self) -> Exit {
+        let offset = self.f.instrs[self.snap_idx].offset;
+        self.build_exit(ExitKind::Resume, offset, &self.snap, self.snap_idx, "")
+    }
+
+    fn build_exit(&self, kind: ExitKind, offset: u32, st: &State, shape_at: usize, reason: &str) -> Exit {
         let n = self.f.code.localsplus.len();
         let clean = |i: usize| i >= n && !st.dirty.get(i - n).copied().unwrap_or(false);
         let slots = st.locals.iter().enumerate();
@@ -349,7 +404,7 @@ impl<'a> Tx<'a> {
             })
             .collect();
         let origin = self.ins().op_offset;
-        self.ir.add_exit(Exit { kind, offset, origin, locals, stack, reason: reason.to_owned() })
+        Exit { kind, offset, origin, locals, stack, reason: reason.to_owned() }
     }
 
     /// Leaves for CPython at the current instruction, always.
@@ -363,6 +418,7 @@ impl<'a> Tx<'a> {
 
     /// Before an operation that may run Python code or change any container.
     pub(crate) fn clobber(&mut self) {
+        self.only_outside("an operation that may run Python code");
         self.flush_globals();
         self.secure_all();
         let mut st = std::mem::take(&mut self.st);

@@ -13,6 +13,7 @@ use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Inst, Terminator};
 
 use crate::facts::{Fact, Meaning};
+use crate::function::Function;
 use crate::op::{NameIdx, Op};
 use crate::translate::emit::{Edge, FactKey, Header, State, Tx};
 use crate::translate::value::{Checked, Obj, ObjTy, Val};
@@ -22,23 +23,25 @@ impl Tx<'_> {
     /// Whether a name still means the object `v`, as I1.
     pub(crate) fn still(&mut self, key: FactKey, v: Value) -> Value {
         match key {
-            FactKey::Global(name) => {
-                let (globals, builtins) = self.scopes();
-                let name = self.name(NameIdx(name));
-                self.call(TableEntry::GlobalIs, vec![globals, builtins, name, v])
-            }
-            FactKey::Attr(module, name) => {
-                let module = self.oconst(ConstRef::Fact(module.0));
-                let name = self.name(NameIdx(name));
-                self.call(TableEntry::ModuleAttrIs, vec![module, name, v])
-            }
+            FactKey::Global(body, name) => self.in_body(body, |tx| {
+                let (globals, builtins) = tx.scopes();
+                let name = tx.name(NameIdx(name));
+                tx.call(TableEntry::GlobalIs, vec![globals, builtins, name, v])
+            }),
+            FactKey::Attr(body, module, name) => self.in_body(body, |tx| {
+                let module = tx.oconst(ConstRef::Fact(module.0));
+                let name = tx.name(NameIdx(name));
+                tx.call(TableEntry::ModuleAttrIs, vec![module, name, v])
+            }),
+            FactKey::Callee(body) => self.still_runs(body, v),
         }
     }
 
     fn fact(&mut self, key: FactKey) -> Option<Fact> {
         match key {
-            FactKey::Global(name) => self.oracle.global(name),
-            FactKey::Attr(module, name) => self.oracle.attr(module, name),
+            FactKey::Global(body, name) => self.in_body(body, |tx| tx.oracle.global(name)),
+            FactKey::Attr(body, module, name) => self.in_body(body, |tx| tx.oracle.attr(module, name)),
+            FactKey::Callee(body) => self.headers.bodies.get(&body).map(|known| known.callable.clone()),
         }
     }
 
@@ -93,30 +96,52 @@ impl Tx<'_> {
         edge
     }
 
-    /// Globals and attributes of known modules that a loop reads and does not rebind.
+    /// Globals and attributes of known modules that a loop reads and does not rebind, and what it calls.
     fn names_read_in(&mut self, header: usize) -> BTreeSet<FactKey> {
         let mut keys = BTreeSet::new();
         let Some(l) = self.f.loops.with_header(header) else { return keys };
         let blocks = self.f.loops.loops[l].blocks.clone();
-        for i in blocks.into_iter().flat_map(|b| self.f.cfg.blocks[b].instrs()) {
-            let (Op::LoadGlobal { name, .. } | Op::LoadName(name)) = self.f.instrs[i].op else { continue };
-            if self.stored_in_loop(header, name) || self.oracle.blocked(self.f.instrs[i].op_offset) {
+        let instrs = blocks.into_iter().flat_map(|b| self.f.cfg.blocks[b].instrs()).collect();
+        self.add_names(self.f, instrs, Some(header), &mut keys);
+        keys
+    }
+
+    /// The names that instructions read of the body at hand, and those of the bodies that they call.
+    fn add_names(
+        &mut self,
+        f: &Function,
+        instrs: Vec<usize>,
+        header: Option<usize>,
+        keys: &mut BTreeSet<FactKey>,
+    ) {
+        for i in instrs {
+            let (Op::LoadGlobal { name, .. } | Op::LoadName(name)) = f.instrs[i].op else { continue };
+            if header.is_some_and(|header| self.stored_in_loop(header, name))
+                || self.oracle.blocked(f.instrs[i].op_offset)
+            {
                 continue;
             }
-            let Some(fact) = self.oracle.global(name.0) else { continue };
-            keys.insert(FactKey::Global(name.0));
+            let Some(mut fact) = self.oracle.global(name.0) else { continue };
+            keys.insert(FactKey::Global(self.body, name.0));
             let is_module =
                 matches!(fact.meaning, Meaning::MathModule | Meaning::NumpyModule | Meaning::Module);
-            if let Some(next) = self.f.instrs.get(i + 1)
+            if let Some(next) = f.instrs.get(i + 1)
                 && let Op::LoadAttr(attr) | Op::LoadMethod(attr) = next.op
                 && is_module
                 && !self.oracle.blocked(next.op_offset)
-                && self.oracle.attr(fact.id, attr.0).is_some()
+                && let Some(of_module) = self.oracle.attr(fact.id, attr.0)
             {
-                keys.insert(FactKey::Attr(fact.id, attr.0));
+                keys.insert(FactKey::Attr(self.body, fact.id, attr.0));
+                fact = of_module;
+            }
+            if let Some(known) = self.known_body(&fact)
+                && let Ok(function) = &known.function
+                && keys.insert(FactKey::Callee(known.body))
+            {
+                let all = (0..function.instrs.len()).collect();
+                self.in_body(known.body, |tx| tx.add_names(function, all, None, keys));
             }
         }
-        keys
     }
 
     /// Epoch and facts behind a merge.

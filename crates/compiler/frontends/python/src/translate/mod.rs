@@ -16,6 +16,7 @@ mod emit;
 mod entry;
 mod globals;
 mod hoist;
+mod inline;
 mod iterate;
 mod names;
 mod numpy;

@@ -41,7 +41,7 @@ impl Tx<'_> {
         let fact = if rebound || self.blocked() { None } else { self.oracle.global(name.0) };
         match fact {
             Some(fact) => {
-                let o = self.known(FactKey::Global(name.0), fact);
+                let o = self.known(FactKey::Global(self.body, name.0), fact);
                 self.fact_val(o)
             }
             None => {

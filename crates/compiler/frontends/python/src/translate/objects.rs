@@ -150,6 +150,9 @@ impl Tx<'_> {
     }
 
     pub(crate) fn profile(&mut self, o: Value) {
+        if self.inlined.is_some() {
+            return;
+        }
         let slot = self.profile_slot(self.ins().op_offset);
         self.table_with(TableEntry::Observe, vec![slot, o], None, None);
     }
@@ -225,7 +228,7 @@ impl Tx<'_> {
             return None;
         }
         let fact = self.oracle.attr(module.id, name.0)?;
-        Some(self.known(FactKey::Attr(module.id, name.0), fact))
+        Some(self.known(FactKey::Attr(self.body, module.id, name.0), fact))
     }
 
     /// An object known by identity, behind its guard unless that was passed and nothing happened since.

@@ -430,6 +430,9 @@ impl Tx<'_> {
     }
 
     fn return_value(&mut self) {
+        if self.inlined.is_some() {
+            return self.return_to_caller();
+        }
         if self.is_loop_entry {
             // The frame goes on in CPython: it executes the return itself.
             let e = self.exit_here("return");

@@ -1,0 +1,789 @@
+"""Calls of small functions run in place, unboxed, and nobody can tell: results, errors, frames, rebinding, recursion."""
+
+import gc
+import math
+import sys
+import threading
+import time
+import traceback
+import types
+import weakref
+
+import numpy as np
+import overdrive
+import pytest
+from overdrive import _core
+
+from tests.settle import settle
+
+from .test_exits import same
+
+SCALE = 3
+LIMIT = 20
+
+
+def step(state, i):
+    return (state * 1103515245 + i) & 2147483647
+
+
+def clamp(x, low, high):
+    if x < low:
+        return low
+    return high if x > high else x
+
+
+def mixed(x):
+    """An int, a float or None."""
+    if x % 3 == 0:
+        return x
+    if x % 3 == 1:
+        return x / 2
+    return None
+
+
+def pair(a, b):
+    return a + b, a - b
+
+
+def shifted(x, by=2, *, sign=1):
+    return (x + by) * sign
+
+
+def scaled(x, by=2, up=1.5):
+    return x * by * up + SCALE
+
+
+def norm(x, y):
+    return math.sqrt(square(x) + square(y))
+
+
+def square(x):
+    return x * x
+
+
+def divide(a, b):
+    c = a * 2
+    return c / b
+
+
+def bounded(x):
+    if x >= 60:
+        raise ValueError("too big")
+    return min(x, LIMIT)
+
+
+def at(items, i):
+    return items[i] * 2
+
+
+def cell(grid, i, j):
+    return grid[i, j] + grid[j, i]
+
+
+def first(text):
+    return len(text) + 1
+
+
+def same_float(x):
+    y = x
+    return y
+
+
+def is_none(x):
+    return x is None
+
+
+def use_step(n):
+    state = 1
+    for i in range(n):
+        state = step(state, i)
+    return state
+
+
+def use_step_with_big(n):
+    state = 2**61
+    for i in range(n):
+        state = step(state, i)
+    return state
+
+
+def use_clamp(n):
+    total = 0.0
+    for i in range(n):
+        total += clamp(i * 0.25, 1.0, 9.0)
+    return total
+
+
+def use_clamp_of_many(items):
+    return [clamp(x, 2, 7) for x in items]
+
+
+def use_mixed(n):
+    out = []
+    for i in range(n):
+        out.append(mixed(i))
+    return out
+
+
+def use_pair(n):
+    a, b = 1.5, 2.5
+    for i in range(n):
+        a, b = pair(b * 0.5, i)
+    return a, b
+
+
+def use_pair_as_object(n):
+    out = []
+    for i in range(n):
+        out.append(pair(i, 1))
+    return out
+
+
+def use_keywords(n):
+    total = 0
+    for i in range(n):
+        total += step(i=i, state=total) + step(total, i=7)
+    return total
+
+
+def use_defaults(n):
+    total = 0
+    for i in range(n):
+        total += scaled(i) + scaled(i, 3) + scaled(i, up=0.5)
+    return total
+
+
+def use_keyword_only(n):
+    total = 0
+    for i in range(n):
+        total += shifted(i) + shifted(i, sign=-2)
+    return total
+
+
+def use_nested(n):
+    total = 0.0
+    for i in range(n):
+        total += norm(i, i + 1)
+    return total
+
+
+def use_divide(n):
+    total = 0.0
+    for i in range(n):
+        total += divide(i, n - i - 5)
+    return total
+
+
+def use_bounded(n):
+    total = 0
+    for i in range(n):
+        total += bounded(i)
+    return total
+
+
+def use_at(items):
+    total = 0
+    for i in range(len(items) + 1):
+        total += at(items, i)
+    return total
+
+
+def use_at_of_tuple(items):
+    total = 0
+    for i in range(len(items)):
+        total += at(items, i)
+    return total
+
+
+def use_cell(grid):
+    total = 0.0
+    for i in range(grid.shape[0]):
+        for j in range(grid.shape[1]):
+            total += cell(grid, i, j)
+    return total
+
+
+def use_first(words):
+    total = 0
+    for word in words:
+        total += first(word)
+    return total
+
+
+def use_same_float(n):
+    nan = float("nan")
+    kept = same_float(nan)
+    return [kept in [nan], n, same_float(nan) in [nan]]
+
+
+def use_is_none(items):
+    return [is_none(x) for x in items]
+
+
+def use_wrong_arguments(n):
+    total = 0
+    for i in range(n):
+        total += square(i) if i < 30 else square(i, i)
+    return total
+
+
+def in_a_condition(n):
+    count = 0
+    i = 0
+    while square(i) < n and not is_none(i):
+        count += 1 if clamp(i, 3, 5) == i else 0
+        i += 1
+    return count, i
+
+
+SUBJECTS = [
+    (use_step, lambda: (50,)),
+    (use_step_with_big, lambda: (50,)),
+    (use_clamp, lambda: (60,)),
+    (use_clamp_of_many, lambda: ([1, 5.5, 2, True, 9, 7.0, -0.0],)),
+    (use_clamp_of_many, lambda: ([1, 5.5, "a"],)),
+    (use_mixed, lambda: (20,)),
+    (use_pair, lambda: (40,)),
+    (use_pair_as_object, lambda: (9,)),
+    (use_keywords, lambda: (30,)),
+    (use_defaults, lambda: (30,)),
+    (use_keyword_only, lambda: (30,)),
+    (use_nested, lambda: (30,)),
+    (use_divide, lambda: (40,)),
+    (use_divide, lambda: (4,)),
+    (use_bounded, lambda: (50,)),
+    (use_bounded, lambda: (70,)),
+    (use_at, lambda: ([1, 2, 3],)),
+    (use_at, lambda: ([1.5, 2, "x"],)),
+    (use_at_of_tuple, lambda: ((1.5, 2.5) * 9,)),
+    (use_cell, lambda: (np.arange(81.0).reshape(9, 9),)),
+    (use_cell, lambda: (np.arange(90.0).reshape(9, 10),)),
+    (use_first, lambda: (["", "a", "bcd"] * 9,)),
+    (use_same_float, lambda: (1,)),
+    (use_is_none, lambda: ([None, 1, 0.5, None],)),
+    (use_wrong_arguments, lambda: (25,)),
+    (use_wrong_arguments, lambda: (40,)),
+    (in_a_condition, lambda: (2000,)),
+]
+
+
+def frames_of(error):
+    inside = [f for f in traceback.extract_tb(error.__traceback__) if f.name != "outcome"]
+    return [(f.name, f.lineno, f.colno, f.end_colno) for f in inside]
+
+
+def outcome(fn, args):
+    try:
+        return fn(*args)
+    except Exception as error:
+        return type(error), error.args, frames_of(error)
+
+
+def fresh(fn, namespace=None):
+    """The function anew, so that nothing of it was compiled yet."""
+    return types.FunctionType(fn.__code__, namespace or fn.__globals__, fn.__name__, fn.__defaults__)
+
+
+def inlined(fn):
+    """What `explain` says of calls that were inlined."""
+    return [why for line in _core.explain_data(fn)["lines"] for why in line["why"] if "inlined" in why]
+
+
+def is_inlined(fn):
+    return any("not inlined" not in why for why in inlined(fn))
+
+
+@pytest.mark.parametrize("fn, make_args", SUBJECTS, ids=lambda x: getattr(x, "__name__", "args"))
+def test_results_errors_and_frames_are_those_of_the_call(fn, make_args):
+    want = outcome(fn, make_args())
+    jitted = overdrive.jit(fresh(fn))
+    for _ in range(6):
+        assert same(outcome(jitted, make_args()), want)
+
+
+@pytest.mark.parametrize("fn, make_args", SUBJECTS[::3], ids=lambda x: getattr(x, "__name__", "args"))
+def test_each_exit_by_number(fn, make_args):
+    want = outcome(fn, make_args())
+    plain = overdrive.jit(fresh(fn))
+    for _ in range(4):
+        outcome(plain, make_args())
+    for k in range(_core.debug_exit_count(plain)):
+        _core.debug_force(k)
+        forced = overdrive.jit(fresh(fn))
+        for call in range(2):
+            assert same(outcome(forced, make_args()), want), f"exit {k}, call {call}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exits_at_random(seed):
+    _core.debug_force(("seed", seed, 0.08))
+    for fn, make_args in SUBJECTS:
+        want = outcome(fn, make_args())
+        forced = overdrive.jit(fresh(fn))
+        for _ in range(3):
+            assert same(outcome(forced, make_args()), want), fn.__name__
+
+
+@pytest.mark.parametrize(
+    "fn, args",
+    [
+        (use_step, (50,)),
+        (use_clamp, (60,)),
+        (use_pair, (40,)),
+        (use_keywords, (30,)),
+        (use_defaults, (30,)),
+        (use_nested, (30,)),
+        (use_bounded, (50,)),
+        (use_at_of_tuple, ((1.5, 2.5) * 9,)),
+        (use_cell, (np.arange(81.0).reshape(9, 9),)),
+        (use_first, (["ab"] * 9,)),
+        (in_a_condition, (2000,)),
+    ],
+    ids=lambda x: getattr(x, "__name__", "args"),
+)
+def test_these_are_inlined_whoever_the_callee_is(fn, args):
+    want = fn(*args)
+    for wrap in (lambda f: f, overdrive.jit):
+        names = [
+            n for n, v in globals().items() if isinstance(v, types.FunctionType) and n in fn.__code__.co_names
+        ]
+        space = dict(globals(), **{n: wrap(fresh(globals()[n])) for n in names})
+        jitted = overdrive.jit(fresh(fn, space), strict=fn not in (use_first,))
+        for _ in range(4):
+            assert same(jitted(*args), want)
+        assert is_inlined(jitted), _core.explain_data(jitted)["lines"]
+
+
+def test_promoted_functions_inline_each_other():
+    space = {"__builtins__": __builtins__, "step": fresh(step)}
+    caller = fresh(use_step, space)
+    want = use_step(400)
+    overdrive.promote(caller)
+    seen = {}
+    for _ in range(4):
+        assert caller(400) == want
+        settle([caller], seen)
+    assert is_inlined(caller)
+    # The callee gets another code object, the stub of the same function: nothing changes for its callers.
+    exits = _core.explain_data(caller)["exits"]
+    overdrive.promote(space["step"])
+    for _ in range(4):
+        assert caller(400) == want
+    assert _core.explain_data(caller)["exits"] == exits
+    overdrive.demote(space["step"])
+    assert caller(400) == want and _core.explain_data(caller)["exits"] == exits
+    overdrive.demote(caller)
+
+
+def test_the_right_reason_is_given_where_a_call_is_not_inlined():
+    source = """
+def looping(x):
+    for _ in range(2):
+        x += 1
+    return x
+
+def starred(*x):
+    return x
+
+def changing(items):
+    items[0] = items[1]
+    return 0
+
+def calling(x):
+    return print
+
+def formatting(x):
+    return f"{x}"
+
+def itself(n):
+    return n if n < 1 else itself(n - 1)
+"""
+    space = {}
+    exec(source, space)
+    reasons = {
+        "looping": "it has a loop",
+        "starred": "parameters",
+        "changing": "line 11",
+        "formatting": "line 18",
+        "itself": "it calls itself",
+    }
+    for name, reason in reasons.items():
+        arg = [0, 1] if name == "changing" else 3
+        space["f"] = space[name]
+        caller = overdrive.jit(eval("lambda x: f(x)", space))
+        want = space[name](arg)
+        for _ in range(3):
+            assert caller(arg) == want
+        (why,) = inlined(caller)
+        assert f"not inlined: {reason}" in why or reason in why, why
+
+
+def test_a_callee_rebound_while_the_loop_runs_is_seen():
+    space = {"__builtins__": __builtins__}
+    source = """
+def helper(x):
+    return x + 1
+
+def other(x):
+    return x - 1000
+
+def caller(n, at, hook):
+    total = 0
+    for i in range(n):
+        total += helper(i)
+        if i == at:
+            hook()
+    return total
+"""
+    exec(source, space)
+    helper, other, hook_calls = space["helper"], space["other"], []
+
+    def rebind():
+        space["helper"] = other
+
+    def recode():
+        helper.__code__ = other.__code__
+
+    def redefault():
+        hook_calls.append(1)
+
+    original = helper.__code__
+    for hook in (rebind, recode, redefault):
+        for wrapped in (False, True):
+            space["helper"], helper.__code__ = helper, original
+            want = space["caller"](300, 100, hook)
+            space["helper"], helper.__code__ = helper, original
+            called = overdrive.jit(helper) if wrapped and hook is not recode else helper
+            space["helper"] = called
+            jitted = overdrive.jit(fresh(space["caller"]))
+            for _ in range(4):
+                jitted(300, 1000, hook)
+            assert is_inlined(jitted)
+            assert jitted(300, 100, hook) == want, hook
+            assert jitted(300, 100, lambda: None) == space["caller"](300, 100, lambda: None)
+
+
+def test_new_code_of_a_jitted_callee_is_seen():
+    space = {"__builtins__": __builtins__, "step": overdrive.jit(fresh(step))}
+    caller = overdrive.jit(fresh(use_step, space))
+    for _ in range(4):
+        assert caller(50) == use_step(50)
+    assert is_inlined(caller)
+    space["step"].__code__ = (lambda state, i: state + i).__code__
+    for _ in range(4):
+        assert caller(50) == 1 + sum(range(50))
+
+
+def test_changed_defaults_and_globals_of_a_callee_are_seen():
+    space = {"__builtins__": __builtins__, "SCALE": 3, "scaled": fresh(scaled)}
+    # The callee's globals are another module's than the caller's.
+    callee = fresh(scaled, space)
+    caller_space = {"__builtins__": __builtins__, "scaled": callee}
+    plain = fresh(use_defaults, caller_space)
+    caller = overdrive.jit(fresh(use_defaults, caller_space))
+
+    def agree():
+        for _ in range(4):
+            assert same(outcome(caller, (40,)), outcome(plain, (40,)))
+
+    agree()
+    assert is_inlined(caller)
+    callee.__defaults__ = (7, 1.25)
+    agree()
+    space["SCALE"] = 1.5
+    agree()
+    del space["SCALE"]
+    assert outcome(caller, (40,))[0] is NameError
+    agree()
+    space["SCALE"] = 2
+    callee.__defaults__ = None
+    assert outcome(caller, (40,))[0] is TypeError
+    agree()
+
+
+def test_a_callee_changed_by_another_thread_is_seen():
+    space = {"__builtins__": __builtins__, "step": fresh(step)}
+    caller = overdrive.jit(fresh(use_step, space))
+    for _ in range(4):
+        caller(50)
+    assert is_inlined(caller)
+    done = threading.Event()
+
+    def rebind():
+        time.sleep(0.05)
+        space["step"] = lambda state, i: "changed"
+        done.set()
+
+    thread = threading.Thread(target=rebind)
+    thread.start()
+    result = caller(300_000_000)
+    thread.join()
+    assert done.is_set() and result == "changed"
+
+
+def test_an_exit_taken_often_gives_the_inlining_up():
+    source = """
+def half(x):
+    return x / (x % 2)
+
+def caller(n):
+    good = 0
+    for i in range(n):
+        try:
+            half(i)
+            good += 1
+        except ZeroDivisionError:
+            pass
+    return good
+"""
+    space = {}
+    exec(source, space)
+    jitted = overdrive.jit(space["caller"])
+    for _ in range(6):
+        assert jitted(100) == 50
+    data = _core.explain_data(jitted)
+    assert data["compiles"] < 12
+    assert any("not inlined: it left often" in why for why in inlined(jitted)), inlined(jitted)
+
+
+def test_the_recursion_limit_counts_calls_that_are_inlined():
+    source = """
+def leaf(x):
+    return x + 1
+
+def down(n):
+    return leaf(n) if n == 0 else down(n - 1)
+"""
+    space = {}
+    exec(source, space)
+    plain = space["down"]
+
+    def deepest(fn, space_of):
+        space_of["down"] = fn
+        lowest, highest = 0, 2 * sys.getrecursionlimit()
+        while lowest < highest:
+            middle = (lowest + highest + 1) // 2
+            try:
+                fn(middle)
+                lowest = middle
+            except RecursionError:
+                highest = middle - 1
+        return lowest
+
+    want = deepest(plain, space)
+    seen = {}
+    promoted = space["down"] = fresh(plain, space)
+    overdrive.promote(promoted)
+    for _ in range(5):
+        promoted(3)
+        settle([promoted], seen)
+    assert is_inlined(promoted)
+    assert deepest(promoted, space) == want
+    overdrive.demote(promoted)
+
+
+def test_tracers_and_profilers_see_every_call():
+    space = {"__builtins__": __builtins__, "step": fresh(step)}
+    caller = overdrive.jit(fresh(use_step, space))
+    for _ in range(4):
+        caller(50)
+    assert is_inlined(caller)
+    for setter, getter in ((sys.settrace, sys.gettrace), (sys.setprofile, sys.getprofile)):
+        seen = []
+
+        def hook(frame, event, arg, seen=seen):
+            if event == "call":
+                seen.append(frame.f_code.co_name)
+
+        before = getter()
+        setter(hook)
+        try:
+            caller(5)
+        finally:
+            setter(before)
+        assert seen.count("step") == 5 and seen.count("use_step") == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring")
+def test_local_events_of_a_callee_are_seen():
+    space = {"__builtins__": __builtins__, "step": fresh(step)}
+    caller = overdrive.jit(fresh(use_step, space))
+    for _ in range(4):
+        caller(50)
+    seen = []
+    tool, events = 4, sys.monitoring.events
+    sys.monitoring.use_tool_id(tool, "test")
+    try:
+        sys.monitoring.register_callback(tool, events.PY_START, lambda code, _: seen.append(code.co_name))
+        sys.monitoring.set_local_events(tool, space["step"].__code__, events.PY_START)
+        caller(5)
+        sys.monitoring.set_local_events(tool, space["step"].__code__, 0)
+        caller(5)
+    finally:
+        sys.monitoring.free_tool_id(tool)
+    assert seen == ["step"] * 5
+
+
+def test_a_tracer_that_an_operation_of_the_loop_switches_on():
+    source = """
+def helper(x):
+    return x + 1
+
+def caller(n, at, hook):
+    total = 0
+    for i in range(n):
+        total += helper(i)
+        if i == at:
+            hook()
+    return total
+"""
+    space = {}
+    exec(source, space)
+    caller = overdrive.jit(space["caller"])
+    for _ in range(4):
+        caller(50, 100, None)
+    seen = []
+
+    def hook(frame, event, arg):
+        if event == "call":
+            seen.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    try:
+        assert caller(50, 40, lambda: sys.setprofile(hook)) == sum(range(51)) - 0
+    finally:
+        sys.setprofile(before)
+    assert seen.count("helper") == 9
+
+
+class Tracked:
+    def __init__(self, log):
+        self.log = log
+
+    def __del__(self):
+        self.log.append("gone")
+
+
+def test_an_argument_dies_when_the_callee_drops_it():
+    source = """
+def dropping(x, log):
+    x = None
+    return len(log)
+
+def caller(n, make, log):
+    seen = []
+    for i in range(n):
+        seen.append(dropping(make(log), log))
+    return seen
+"""
+    space = {"Tracked": Tracked}
+    exec(source, space)
+    want = space["caller"](9, Tracked, [])
+    caller = overdrive.jit(space["caller"])
+    for _ in range(4):
+        assert caller(9, Tracked, []) == want
+
+
+def test_callees_and_their_modules_can_die():
+    def made():
+        module = types.ModuleType("made")
+        exec("SCALE = 3\ndef scaled(x): return x * SCALE\n", module.__dict__)
+        space = {"__builtins__": __builtins__, "scaled": module.scaled}
+        exec("def caller(n):\n    t = 0\n    for i in range(n): t += scaled(i)\n    return t\n", space)
+        caller = space["caller"] = overdrive.jit(space["caller"])
+        for _ in range(4):
+            assert caller(50) == 3 * sum(range(50))
+        assert is_inlined(caller)
+        return caller, [weakref.ref(x) for x in (module.scaled, caller, module)]
+
+    caller, refs = made()
+    gc.collect()
+    assert caller(50) == 3 * sum(range(50))
+    # The callee goes while its caller stays.
+    caller.__globals__["scaled"] = lambda x: -x
+    gc.collect()
+    assert refs[0]() is None
+    assert caller(50) == -sum(range(50))
+    del caller
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_functions_that_inline_each_other_can_die():
+    def made():
+        space = {"__builtins__": __builtins__}
+        exec(
+            "def low(x): return x + 1\n"
+            "def up(n):\n    t = 0\n    for i in range(n): t += low(i)\n    return t\n"
+            "def down(n):\n    t = 0\n    for i in range(n): t += low(i) + low(t & 1)\n    return t\n",
+            space,
+        )
+        for name in ("low", "up", "down"):
+            space[name] = overdrive.jit(space[name])
+        for _ in range(4):
+            space["low"](1), space["up"](20), space["down"](20)
+        return [weakref.ref(space[name]) for name in ("low", "up", "down")]
+
+    refs = made()
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_fastmath_is_not_mixed_with_exact_code():
+    for mine, theirs, expected in ((True, False, False), (False, True, False), (True, True, True)):
+        space = {"__builtins__": __builtins__, "math": math}
+        space["square"] = overdrive.jit(fresh(square), fastmath=theirs)
+        space["f"] = overdrive.jit(eval("lambda n: square(n) + square(n + 0.5)", space), fastmath=mine)
+        for _ in range(4):
+            assert space["f"](1.5) == 6.25
+        assert is_inlined(space["f"]) is expected
+
+
+def test_a_loop_of_a_module_that_rebinds_what_the_callee_reads(tmp_path):
+    source = """
+import overdrive
+def helper(x):
+    return x + total
+total = 0
+for i in range(3000):
+    total = (helper(i) + i) & 0xffff
+print(total)
+"""
+    plain = {}
+    exec(compile(source.replace("import overdrive", ""), "plain", "exec"), plain)
+    path = tmp_path / "module_loop.py"
+    path.write_text(source)
+    import subprocess
+
+    run = subprocess.run(
+        [sys.executable, "-m", "overdrive", "run", "--policy", "eager", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split()[0] == str(plain["total"])
+
+
+def test_signal_handlers_run_while_inlined_calls_do():
+    import signal
+
+    space = {"__builtins__": __builtins__, "step": fresh(step)}
+    caller = overdrive.jit(fresh(use_step, space))
+    want = caller(3_000_000)
+    assert is_inlined(caller)
+    seen = []
+
+    def handler(_, frame):
+        while frame is not None:
+            seen.append(frame.f_code.co_name)
+            frame = frame.f_back
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while seen.count("use_step") < 5:
+            assert caller(3_000_000) == want
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert "step" not in seen

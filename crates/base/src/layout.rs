@@ -38,6 +38,10 @@ pub struct ObjectLayout {
     /// 32 bits of a type: the number of what it is now, unique in the process; 0 when it has none.
     pub type_version: i32,
     pub instance: InstanceLayout,
+    /// Word of a class: the attribute names that its instances number (0 for classes whose instances never do).
+    pub class_names: i32,
+    /// Word of those: how many they are. It only grows.
+    pub class_names_used: i32,
     /// Item count of list, tuple, bytes, bytearray.
     pub var_size: i32,
     pub list_items: i32,

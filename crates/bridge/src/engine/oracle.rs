@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overdrive_base::flavour::KnownType;
 use overdrive_frontend_python::facts::{
-    Access, Body, Builtin, Callee, Fact, FactId, Meaning, Member, Observed, Oracle, Part,
+    Access, Body, Builtin, Callee, Fact, FactId, Meaning, Member, Method, Observed, Oracle, Part,
 };
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyDict, PyTuple, PyTupleMethods};
@@ -299,6 +299,13 @@ impl Oracle for LiveOracle<'_> {
         let object = self.found.get(object.0 as usize)?.object.clone();
         let (member, value) = objects::member(&object, &key, access)?;
         Some((member, self.fact(&value, Origin::Sample)))
+    }
+
+    fn method(&mut self, object: FactId, name: u32) -> Option<(Method, Fact)> {
+        let key = self.name(name)?;
+        let object = self.found.get(object.0 as usize)?.object.clone();
+        let (method, function) = objects::method(&object, &key)?;
+        Some((method, self.fact(&function, Origin::Sample)))
     }
 
     fn observed(&self, offset: u32) -> Observed {

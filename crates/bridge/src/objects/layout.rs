@@ -69,6 +69,8 @@ fn headers() -> ObjectLayout {
         ob_type: 8,
         type_version: offset_of!(PyTypeObject, tp_version_tag) as i32,
         instance: members::INSTANCE,
+        class_names: offset_of!(ffi::PyHeapTypeObject, ht_cached_keys) as i32,
+        class_names_used: members::NAMES_USED,
         var_size: 16,
         list_items: 24,
         list_allocated: 32,

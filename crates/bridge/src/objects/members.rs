@@ -7,10 +7,11 @@
 #![expect(unsafe_code, reason = "reads classes and objects at the offsets that the self-test checks")]
 
 use std::ffi::{c_int, c_long};
+use std::mem::offset_of;
 use std::ptr;
 
 use overdrive_base::layout::InstanceLayout;
-use overdrive_frontend_python::facts::{Access, Member};
+use overdrive_frontend_python::facts::{Access, Member, Method};
 use overdrive_ir::inst::Attr;
 use pyo3::ffi::{self, Py_ssize_t, PyObject, PyTypeObject};
 use pyo3::prelude::{Bound, PyAny, Python};
@@ -25,6 +26,9 @@ pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Pointed { values: -3
 pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Tagged { word: -24 };
 #[cfg(Py_3_13)]
 pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Inline { valid: 19, values: 24, dict: -24 };
+
+/// Where the number of names is in `Keys`.
+pub(super) const NAMES_USED: i32 = offset_of!(Keys, n_entries) as i32;
 
 /// Flag of the types whose instances can keep their attributes in `INSTANCE`: `Py_TPFLAGS_MANAGED_DICT`, from 3.13 on
 /// `Py_TPFLAGS_INLINE_VALUES`.
@@ -65,6 +69,45 @@ pub(crate) fn member<'py>(
     }
 }
 
+/// The function that `object.name(…)` would call with the object, if its class says so for all objects like this one.
+pub(crate) fn method<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyAny>,
+) -> Option<(Method, Bound<'py, PyAny>)> {
+    let py = object.py();
+    if !is_sound(py) {
+        return None;
+    }
+    // SAFETY: live objects under the GIL; the function is borrowed from the class and referenced at once.
+    unsafe {
+        let (object, name) = (object.as_ptr(), name.as_ptr());
+        let ty = ffi::Py_TYPE(object);
+        let (version, function) = look_up(ty, name, Access::Read)?;
+        let function = Bound::from_borrowed_ptr_or_opt(py, function)?;
+        // A data descriptor comes before attributes of the object; none is a method.
+        let of_function = ffi::Py_TYPE(function.as_ptr());
+        if ffi::PyType_HasFeature(of_function, ffi::Py_TPFLAGS_METHOD_DESCRIPTOR) == 0
+            || (*of_function).tp_descr_set.is_some()
+        {
+            return None;
+        }
+        let n_names = if (*ty).tp_flags as u64 & KEEPS_VALUES != 0 {
+            let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
+            let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
+            if number_of(keys, name).is_some() || keeps(object, Attr::Value(0), Access::Read).is_none() {
+                return None;
+            }
+            Some(head.n_entries as u32)
+        } else if (*ty).tp_dictoffset == 0 {
+            None
+        } else {
+            return None;
+        };
+        let class = std::ffi::CStr::from_ptr(type_name(object)).to_string_lossy().into_owned();
+        Some((Method { version, n_names, class }, function))
+    }
+}
+
 /// As [`member`], without the value.
 ///
 /// # Safety
@@ -91,26 +134,7 @@ unsafe fn place(object: *mut PyObject, name: *mut PyObject, access: Access) -> O
     // SAFETY: the caller's contract; what the look-up gives is borrowed and only looked at.
     unsafe {
         let ty = ffi::Py_TYPE(object);
-        let usual = match access {
-            Access::Read => {
-                (*ty).tp_getattro.map(|f| f as usize)
-                    == Some(ffi::PyObject_GenericGetAttr as *const () as usize)
-            }
-            Access::Write => {
-                (*ty).tp_setattro.map(|f| f as usize)
-                    == Some(ffi::PyObject_GenericSetAttr as *const () as usize)
-            }
-        };
-        if !usual || ffi::PyType_HasFeature(ty, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
-            return None;
-        }
-        // Gives the class a version, too, if it has none.
-        let of_class = _PyType_Lookup(ty, name);
-        let version = (*ty).tp_version_tag;
-        if version == 0 || !ffi::PyErr_Occurred().is_null() {
-            ffi::PyErr_Clear();
-            return None;
-        }
+        let (version, of_class) = look_up(ty, name, access)?;
         if !of_class.is_null() {
             if ffi::Py_TYPE(of_class) == &raw mut ffi::PyMemberDescr_Type {
                 return slot(ty, of_class).map(|at| (version, at));
@@ -124,6 +148,41 @@ unsafe fn place(object: *mut PyObject, name: *mut PyObject, access: Access) -> O
         }
         let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
         number_of(keys, name).map(|number| (version, Attr::Value(number)))
+    }
+}
+
+/// What a class with the usual look-up has under a name (null: nothing), borrowed, and the version under which it has.
+///
+/// # Safety
+/// As [`find`].
+unsafe fn look_up(
+    ty: *mut PyTypeObject,
+    name: *mut PyObject,
+    access: Access,
+) -> Option<(u32, *mut PyObject)> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let usual = match access {
+            Access::Read => {
+                let usual = ffi::PyObject_GenericGetAttr as *const () as usize;
+                (*ty).tp_getattro.map(|f| f as usize) == Some(usual)
+            }
+            Access::Write => {
+                let usual = ffi::PyObject_GenericSetAttr as *const () as usize;
+                (*ty).tp_setattro.map(|f| f as usize) == Some(usual)
+            }
+        };
+        if !usual || ffi::PyType_HasFeature(ty, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
+            return None;
+        }
+        // Gives the class a version, too, if it has none.
+        let found = _PyType_Lookup(ty, name);
+        let version = (*ty).tp_version_tag;
+        if !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        (version != 0).then_some((version, found))
     }
 }
 

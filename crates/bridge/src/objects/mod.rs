@@ -41,7 +41,7 @@ use overdrive_base::table::Entry;
 
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
-pub(crate) use members::member;
+pub(crate) use members::{member, method};
 pub use probe::register;
 pub use profile::{Profile, seen};
 

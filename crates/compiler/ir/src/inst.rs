@@ -108,6 +108,8 @@ pub enum Field {
     /// Number of characters of a str.
     StrLen,
     ByteArrayLen,
+    /// How many attribute names the instances of the object's class number; precondition: as `KeepsValues`.
+    InstanceNames,
     /// First byte of a `bytes`, as `Ptr`.
     BytesData,
     /// First byte of a `bytearray`, as `Ptr`; any resize moves it.

@@ -527,6 +527,7 @@ impl Parser<'_> {
             "bytes_len" => Field::BytesLen,
             "str_len" => Field::StrLen,
             "bytearray_len" => Field::ByteArrayLen,
+            "instance_names" => Field::InstanceNames,
             "bytes_data" => Field::BytesData,
             "bytearray_data" => Field::ByteArrayData,
             "array_data" => Field::ArrayData,

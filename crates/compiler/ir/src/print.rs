@@ -277,6 +277,7 @@ impl Field {
             Field::BytesLen => "bytes_len",
             Field::StrLen => "str_len",
             Field::ByteArrayLen => "bytearray_len",
+            Field::InstanceNames => "instance_names",
             Field::BytesData => "bytes_data",
             Field::ByteArrayData => "bytearray_data",
             Field::ArrayDim(_) => "array_dim",

@@ -32,6 +32,8 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         ob_type: 8,
         type_version: 64,
         instance: InstanceLayout::Pointed { values: -32 },
+        class_names: 128,
+        class_names_used: 24,
         var_size: 16,
         list_items: 24,
         list_allocated: 32,

@@ -175,6 +175,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (value, is_length): (BasicValueEnum<'ctx>, bool) = match field {
             Field::ListLen => (length(Region::ListHeader)?.into(), true),
             Field::TupleLen | Field::BytesLen | Field::StrLen => (length(Region::Value)?.into(), true),
+            Field::InstanceNames => {
+                let names = self.at(self.type_of(object)?, layout.class_names.into())?;
+                let names = self.load_ptr(names, Region::Class)?;
+                let used = self.at(names, layout.class_names_used.into())?;
+                (self.load_int(self.w.i64, used, 8, Region::Attributes)?.into(), true)
+            }
             Field::ByteArrayLen => (length(Region::ByteArray)?.into(), true),
             Field::BytesData => (at(layout.bytes_data)?.into(), false),
             Field::ByteArrayData => {

@@ -26,6 +26,8 @@ pub(crate) enum Python {
 /// Words of an instance: what tells where its attributes are, and its type, which is nothing but a version.
 const HOME: usize = 9;
 const CLASS: usize = 11;
+/// Words behind it: where the number of names is, and that.
+const NAMES: usize = 12;
 
 const N_TYPES: usize = KnownType::ALL.len();
 const POISON: u64 = 0xdddd_dddd_dddd_dddd;
@@ -136,6 +138,8 @@ impl World {
                     dict: 8 * HOME as i32 + 8,
                 },
             },
+            class_names: 8 * (NAMES - CLASS) as i32,
+            class_names_used: 0,
             var_size: 16,
             list_items: 24,
             list_allocated: 32,
@@ -210,6 +214,7 @@ impl World {
             let size = match self.heap.get(r) {
                 Ok(Object::Tuple(items)) => 4 + items.len(),
                 Ok(Object::Bytes(data)) => 5 + data.len().div_ceil(8),
+                Ok(Object::Instance { .. }) => NAMES + 2,
                 _ => 12,
             };
             let block = Block { words: self.arena.take(size), data: Span::default(), axes: Span::default() };
@@ -384,6 +389,8 @@ impl World {
                 };
                 payload.push((HOME, if *has_values { home } else { 0 }));
                 payload.push((CLASS, (*version).into()));
+                let names = self.arena.address(self.blocks[&r].words) + 8 * (NAMES + 1);
+                payload.extend([(NAMES, names as u64), (NAMES + 1, attrs.len() as u64)]);
             }
             _ => {}
         }

@@ -81,6 +81,16 @@ pub struct Member {
     pub class: String,
 }
 
+/// What makes a name mean a function of an object's class, for as long as the class is what it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Method {
+    pub version: u32,
+    /// When objects of the class can have attributes of any name: how many names they number, none of which is this one. An
+    /// object that keeps its attributes so does not have the attribute as long as the names are no more.
+    pub n_names: Option<u32>,
+    pub class: String,
+}
+
 /// What an attribute is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -201,6 +211,8 @@ pub trait Oracle {
     fn item(&mut self, container: FactId) -> Option<Fact>;
     /// Where an object's class keeps an attribute, if it is set there, and its value as a sample.
     fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)>;
+    /// The function that a method call of an object would call with it.
+    fn method(&mut self, object: FactId, name: u32) -> Option<(Method, Fact)>;
     /// Profile of the instruction at an offset.
     fn observed(&self, offset: u32) -> Observed;
     /// True when a guard of the instruction at this offset failed so often that it must not be speculated on again.

@@ -208,6 +208,10 @@ impl Machine<'_> {
             Field::TupleLen => len(KnownType::Tuple, n_items),
             Field::BytesLen => len(KnownType::Bytes, n_items),
             Field::StrLen => len(KnownType::Str, n_items),
+            Field::InstanceNames => match self.heap.get(r)? {
+                Object::Instance { attrs, .. } => Ok(Scalar::I64(attrs.len() as i64)),
+                other => Err(format!("no instance: {other:?}")),
+            },
             Field::ByteArrayLen => len(KnownType::ByteArray, n_items),
             Field::BytesData => pointer(KnownType::Bytes),
             Field::ByteArrayData => pointer(KnownType::ByteArray),

@@ -9,13 +9,25 @@ use overdrive_base::flavour::{Flavour, KnownType};
 use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::Value;
 use overdrive_ir::function::ConstRef;
-use overdrive_ir::inst::{Attr, Field, Inst, Terminator};
+use overdrive_ir::inst::{Attr, Cmp, Field, Inst, Terminator};
 
 use crate::facts::{Access, Fact, Member, Observed, Seen, Status, receiver};
 use crate::op::NameIdx;
 use crate::translate::Step;
-use crate::translate::emit::Tx;
+use crate::translate::emit::{Edge, Tx};
 use crate::translate::value::{Checked, Num, Obj, ObjTy, Own, Val};
+
+/// A store into an attribute that was tested, and is made when the body it stands in has returned.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Delayed {
+    obj: Value,
+    version: u32,
+    at: Attr,
+    /// What is replaced, and what type it has: one whose release shows nothing.
+    old: Value,
+    replaced: KnownType,
+    value: Val,
+}
 
 impl Tx<'_> {
     pub(crate) fn load_attr(&mut self, name: NameIdx) -> Step {
@@ -103,6 +115,14 @@ impl Tx<'_> {
                 return Ok(());
             }
         }
+        if let Val::Obj(o) = self.peek(0).clone()
+            && let Some(method) = self.class_method(&o, name)
+        {
+            let receiver = self.pop();
+            self.push(Val::Obj(method));
+            self.push(receiver);
+            return Ok(());
+        }
         let why = format!("method .{}", self.code().names[name.index()]);
         self.remark(Status::ThroughCPython, &why);
         self.box_top(1);
@@ -183,31 +203,29 @@ impl Tx<'_> {
         self.table_with(TableEntry::ObserveAttr, vec![slot, v, name, write], None, None);
     }
 
-    /// Makes sure that an object is of the class that keeps the attribute there.
-    fn instance(&mut self, o: &Obj, member: &Member, writable: bool) {
+    /// Makes sure that an object is of a class and, if asked, keeps its attributes as that numbers them (and `writable`).
+    fn instance(&mut self, o: &Obj, version: u32, class: &str, values: Option<bool>) {
         let epoch = self.st.epoch;
         let known = match &o.ty {
-            ObjTy::Instance { version, checked: Some(c), .. }
-                if *version == member.version && c.epoch == epoch =>
-            {
+            ObjTy::Instance { version: v, checked: Some(c), .. } if *v == version && c.epoch == epoch => {
                 Some(*c)
             }
             _ => None,
         };
         if known.is_none() {
-            let is = self.emit(Inst::VersionIs(o.v, member.version));
-            self.guard(is, &format!("the object is no {}, or the class changed", member.class));
+            let is = self.emit(Inst::VersionIs(o.v, version));
+            self.guard(is, &format!("the object is no {class}, or the class changed"));
         }
         let mut checked = known.unwrap_or(Checked { epoch, writable: false, values: false });
-        let is_value = matches!(member.at, Attr::Value(_));
-        if is_value && !(checked.values && (checked.writable || !writable)) {
+        if let Some(writable) = values
+            && !(checked.values && (checked.writable || !writable))
+        {
             let keeps = self.emit(Inst::KeepsValues { obj: o.v, writable });
             self.guard(keeps, "the attributes are in a dictionary");
             checked.values = true;
             checked.writable |= writable;
         }
-        let ty =
-            ObjTy::Instance { version: member.version, class: member.class.clone(), checked: Some(checked) };
+        let ty = ObjTy::Instance { version, class: class.to_owned(), checked: Some(checked) };
         for val in self.st.locals.iter_mut().chain(self.st.stack.iter_mut()) {
             if let Val::Obj(x) = val
                 && x.v == o.v
@@ -215,6 +233,28 @@ impl Tx<'_> {
                 x.ty = ty.clone();
             }
         }
+    }
+
+    /// The function of an object's class that a name means, guarded.
+    fn class_method(&mut self, o: &Obj, name: NameIdx) -> Option<Obj> {
+        if !matches!(o.ty, ObjTy::Any | ObjTy::Instance { .. }) || o.maybe_null || self.blocked() {
+            return None;
+        }
+        let (method, fact) = self.oracle.method(o.sample?, name.0)?;
+        self.instance(o, method.version, &method.class, method.n_names.map(|_| false));
+        if let Some(n) = method.n_names {
+            let names = self.emit(Inst::Field(Field::InstanceNames, o.v));
+            let n = self.iconst(n.into());
+            let same = self.icmp(Cmp::Eq, names, n);
+            self.guard(same, "the object may have an attribute of the method's name");
+        }
+        let v = self.oconst(ConstRef::Fact(fact.id.0));
+        Some(self.fact_obj(fact, v))
+    }
+
+    fn of_class(&mut self, o: &Obj, member: &Member, writable: bool) {
+        let is_value = matches!(member.at, Attr::Value(_));
+        self.instance(o, member.version, &member.class, is_value.then_some(writable));
     }
 
     /// The attribute's value, borrowed from the object; leaves when it is not set.
@@ -227,7 +267,12 @@ impl Tx<'_> {
     }
 
     fn read_member(&mut self, o: &Obj, name: NameIdx, member: &Member) {
-        self.instance(o, member, false);
+        self.of_class(o, member, false);
+        if let Some(value) = self.delayed_value(o, member) {
+            self.drop_top(1);
+            self.push(value);
+            return;
+        }
         let v = self.attr_value(o, member);
         let sample = |tx: &mut Self| tx.sampled(o, name, Access::Read).map(|(_, fact)| fact);
         let mut val = self.held_val(v, Own::Fragile, sample);
@@ -245,7 +290,7 @@ impl Tx<'_> {
     fn write_member(&mut self, name: NameIdx, member: &Member) {
         self.settle(1);
         let Val::Obj(o) = &self.peek(0).clone() else { return };
-        self.instance(o, member, true);
+        self.of_class(o, member, true);
         let old = self.attr_value(o, member);
         // What is replaced decides whether its release can run code.
         let seen = match self.oracle.observed(self.ins().op_offset) {
@@ -267,38 +312,137 @@ impl Tx<'_> {
             }
             _ => false,
         };
+        if self.inlined.is_some() {
+            match seen {
+                Some(Seen::Exact(known)) if plain => self.delay(o, member, old, known),
+                _ => self.only_outside("it replaces an object, which may run a finaliser"),
+            }
+            return;
+        }
         // A fresh float over a float: in place when nobody else holds the old one (engine rule 4).
         if let Val::Num(Num { flavour: Flavour::Float, boxed: None, v }) = *self.peek(1)
             && seen == Some(Seen::Exact(KnownType::Float))
+            && !self.is_held_elsewhere(1)
         {
             self.clobber_floats();
-            self.set_float(o, member.at, old, v);
-            self.drop_top(2);
-            return;
+            self.set_float(o.v, member.at, old, v);
+        } else {
+            self.replace_attr(1, o.v, member.at, plain);
         }
+        self.drop_top(2);
+    }
+
+    /// Puts the value `depth` entries below the top into an attribute and releases what was there. The entry is unset
+    /// afterwards.
+    fn replace_attr(&mut self, depth: usize, obj: Value, at: Attr, plain: bool) {
         // Box and take references before anything changes.
-        let at = self.st.stack.len() - 2;
-        let value = std::mem::replace(&mut self.st.stack[at], Val::Unset);
+        let entry = self.st.stack.len() - depth - 1;
+        let value = std::mem::replace(&mut self.st.stack[entry], Val::Unset);
         let boxed = self.as_obj(value);
-        self.st.stack[at] = Val::Obj(boxed.clone());
+        self.st.stack[entry] = Val::Obj(boxed.clone());
         if plain {
             self.clobber_floats();
         } else {
             self.clobber();
         }
         // The clobber may have made the entry owned.
-        let item = match self.st.stack[at].clone() {
+        let item = match self.st.stack[entry].clone() {
             Val::Obj(b) => self.owned_ref(&b),
             _ => boxed.v,
         };
-        self.st.stack[at] = Val::Unset;
-        let old = self.emit(Inst::AttrSwap { at: member.at, obj: o.v, item });
+        self.st.stack[entry] = Val::Unset;
+        let old = self.emit(Inst::AttrSwap { at, obj, item });
         self.decref(old, plain);
+    }
+
+    // --- stores of an inlined body ---
+
+    /// In a body, where code may still leave for the CALL: the store waits. `[value, object]` are popped.
+    fn delay(&mut self, o: &Obj, member: &Member, old: Value, replaced: KnownType) {
+        let value = self.peek(1).clone();
+        if !matches!(value, Val::Num(_) | Val::None | Val::Obj(_)) {
+            self.only_outside("it makes an object");
+        }
+        let may_be_same = |d: &Delayed| d.obj != o.v && d.at == member.at && d.version == member.version;
+        if self.st.delayed.iter().any(may_be_same) {
+            self.only_outside("it may change an object twice");
+        }
+        let delayed = &mut self.st.delayed;
+        let is_same = |d: &Delayed| d.obj == o.v && d.at == member.at;
+        match delayed.iter_mut().find(|d| is_same(d)) {
+            Some(before) => before.value = value,
+            None => {
+                let (obj, version, at) = (o.v, member.version, member.at);
+                delayed.push(Delayed { obj, version, at, old, replaced, value });
+            }
+        }
         self.drop_top(2);
     }
 
+    /// The stores that wait behind a merge.
+    pub(crate) fn joined_delayed(&mut self, edges: &[Edge]) -> Vec<Delayed> {
+        if edges.windows(2).any(|w| w[0].state.delayed != w[1].state.delayed) {
+            self.only_outside("it changes an object on one of its ways");
+        }
+        edges.first().map(|e| e.state.delayed.clone()).unwrap_or_default()
+    }
+
+    /// What a body has stored into an attribute, if it has.
+    fn delayed_value(&mut self, o: &Obj, member: &Member) -> Option<Val> {
+        let mut found = None;
+        let mut is_unclear = false;
+        for d in &self.st.delayed {
+            match (d.obj == o.v, d.at == member.at) {
+                (true, true) => found = Some(d.value.clone()),
+                // Another value may be the same object, if it is of the same class.
+                (false, true) => is_unclear |= d.version == member.version,
+                _ => {}
+            }
+        }
+        if is_unclear {
+            self.only_outside("it reads what it may have changed");
+        }
+        found
+    }
+
+    /// Makes the stores of a body that has returned. Its result is on the stack.
+    pub(crate) fn make_delayed(&mut self, delayed: Vec<Delayed>) {
+        // All objects first, so that little can fail when the first is stored: only memory for a float that is shared.
+        let base = self.st.stack.len();
+        self.st.stack.extend(delayed.iter().map(|d| d.value.clone()));
+        let n = delayed.len();
+        let in_place: Vec<bool> = (0..n)
+            .map(|i| {
+                let depth = n - 1 - i;
+                let fresh =
+                    matches!(self.peek(depth), Val::Num(Num { flavour: Flavour::Float, boxed: None, .. }));
+                fresh && delayed[i].replaced == KnownType::Float && !self.is_held_elsewhere(depth)
+            })
+            .collect();
+        for i in 0..n {
+            if in_place[i] {
+                continue;
+            }
+            let value = std::mem::replace(&mut self.st.stack[base + i], Val::Unset);
+            let o = self.as_obj(value);
+            self.st.stack[base + i] = Val::Obj(o);
+        }
+        for (i, d) in delayed.iter().enumerate() {
+            let depth = n - 1 - i;
+            if in_place[i]
+                && let Val::Num(Num { v, .. }) = *self.peek(depth)
+            {
+                self.clobber_floats();
+                self.set_float(d.obj, d.at, d.old, v);
+            } else {
+                self.replace_attr(depth, d.obj, d.at, true);
+            }
+        }
+        self.drop_top(n);
+    }
+
     /// Writes a float over the exact float `old`.
-    fn set_float(&mut self, o: &Obj, at: Attr, old: Value, x: Value) {
+    fn set_float(&mut self, obj: Value, at: Attr, old: Value, x: Value) {
         let unique = self.call(TableEntry::IsUnique, vec![old]);
         let blocks = [self.ir.add_block(), self.ir.add_block(), self.ir.add_block()];
         let [in_place, anew, done] = blocks;
@@ -308,7 +452,7 @@ impl Tx<'_> {
         self.terminate(Terminator::Jump(done, vec![]));
         self.cur = Some(anew);
         let item = self.call(TableEntry::BoxFloat, vec![x]);
-        let old = self.emit(Inst::AttrSwap { at, obj: o.v, item });
+        let old = self.emit(Inst::AttrSwap { at, obj, item });
         self.emit0(Inst::DecRef { obj: old, pos: None });
         self.terminate(Terminator::Jump(done, vec![]));
         self.cur = Some(done);

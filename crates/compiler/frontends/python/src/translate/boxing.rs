@@ -9,6 +9,7 @@ use overdrive_ir::entities::Value;
 use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Inst, Terminator};
 
+use crate::op::LocalIdx;
 use crate::translate::emit::Tx;
 use crate::translate::value::{Boxed, Num, Obj, ObjTy, Own, Val};
 
@@ -69,6 +70,18 @@ impl Tx<'_> {
         for _ in 0..n_holders {
             self.emit0(Inst::IncRef(v));
         }
+    }
+
+    /// Whether the number `depth` entries below the top is held elsewhere too, where it is read again: then it must have one
+    /// object, which both have.
+    pub(crate) fn is_held_elsewhere(&self, depth: usize) -> bool {
+        let Val::Num(n) = self.peek(depth) else { return false };
+        let at = self.st.stack.len() - depth - 1;
+        let n_locals = self.f.code.localsplus.len();
+        let is_live = |i: usize| i >= n_locals || self.f.locals.is_live(self.idx + 1, LocalIdx(i as u32));
+        let locals = self.st.locals.iter().enumerate().filter(|(i, _)| is_live(*i)).map(|(_, val)| val);
+        let stack = self.st.stack.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, val)| val);
+        locals.chain(stack).any(|val| val.holds(n.v))
     }
 
     /// Runs `f` while boxes are not remembered: where the state is being taken apart, or on one side of a branch.

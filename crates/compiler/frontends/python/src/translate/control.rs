@@ -182,6 +182,7 @@ impl Tx<'_> {
         if is_header && !self.headers.clobbered.contains(&target) {
             edges = edges.into_iter().map(|e| self.prepare_loop(target, e)).collect();
         }
+        let delayed = self.joined_delayed(&edges);
         let (epoch, facts) = self.joined_facts(&edges, is_header && self.headers.clobbered.contains(&target));
         let checked = self.joined_checks(&edges, epoch, is_header);
         for edge in edges {
@@ -193,7 +194,7 @@ impl Tx<'_> {
             vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts };
+        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed };
         self.apply_checks(&checked);
         self.cur = Some(block);
         if is_header {
@@ -426,6 +427,7 @@ impl Tx<'_> {
                 })
             })
             .collect();
+        let delayed = self.joined_delayed(&open);
         let (epoch, facts) = self.joined_facts(&open, false);
         let checked = self.joined_checks(&open, epoch, false);
         let dirty = self.joined_dirty(&open, false);
@@ -448,7 +450,7 @@ impl Tx<'_> {
             vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts };
+        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed };
         self.apply_checks(&checked);
         self.cur = Some(block);
         Ok(())

@@ -17,6 +17,7 @@ use crate::facts::{Body, Entry, FactId, Oracle, Part, Status};
 use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
+use crate::translate::attributes::Delayed;
 use crate::translate::inline::{Inlined, Known};
 use crate::translate::shape::Shape;
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
@@ -32,6 +33,8 @@ pub(crate) struct State {
     pub(crate) dirty: Vec<bool>,
     /// Names that were tested and that nothing can have rebound since.
     pub(crate) facts: BTreeSet<FactKey>,
+    /// In an inlined body: stores that are made when it has returned, in order.
+    pub(crate) delayed: Vec<Delayed>,
 }
 
 /// What a fact is about.

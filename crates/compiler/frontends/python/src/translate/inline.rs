@@ -3,7 +3,7 @@
 //!
 //! In: a call of a callable that is known by identity, and the code that it runs. Out: its result, behind a guard that the
 //! callable still runs that code. Only a *body* that computes and does nothing else is translated: no loop, no effect, no
-//! reference taken. So wherever it would leave or raise, the caller leaves at its CALL, and CPython makes that call from
+//! reference taken; stores into attributes wait until it has returned. So wherever it would leave or raise, the caller leaves at its CALL, and CPython makes that call from
 //! its start, frames and tracebacks included. A body that turns out to be another is taken out of the graph again.
 
 use std::collections::{HashMap, HashSet};
@@ -61,7 +61,9 @@ pub(crate) struct Inlined {
 impl Tx<'_> {
     /// Translates a call in place of making it. False: nothing was emitted.
     pub(crate) fn inline_call(&mut self, n: usize, kw_names: Option<ConstIdx>) -> Step<bool> {
-        let Some((fact, None)) = self.callee_fact(n) else { return Ok(false) };
+        let Some((fact, receiver)) = self.callee_fact(n) else { return Ok(false) };
+        // The object of a method lies below the arguments.
+        let n_values = n + usize::from(receiver.is_some());
         let fact = fact.clone();
         let is_own = self.inlined.is_none();
         if is_own && self.headers.not_inlined.contains_key(&self.idx) {
@@ -71,7 +73,7 @@ impl Tx<'_> {
         let tried = if self.blocked() {
             Err("it left often".to_owned())
         } else {
-            self.arguments(&known, n, kw_names).and_then(|args| self.try_body(&known, args))
+            self.arguments(&known, n_values, kw_names).and_then(|args| self.try_body(&known, args))
         };
         match tried {
             Ok(returns) => self.finish_inlined(&known, n, returns).map(|()| true),
@@ -253,7 +255,9 @@ impl Tx<'_> {
         let inlined = Inlined { exit, exits: HashMap::new(), name, path, returns, why_not };
         let mut locals = args;
         locals.resize(function.code.localsplus.len(), Val::Unset);
-        let state = State { locals, stack: vec![], epoch: self.st.epoch, dirty: vec![], facts };
+        // The body sees what the one around it has stored.
+        let delayed = self.st.delayed.clone();
+        let state = State { locals, stack: vec![], epoch: self.st.epoch, dirty: vec![], facts, delayed };
         let mut headers = Headers { bodies: std::mem::take(&mut self.headers.bodies), ..Headers::default() };
         let around = self.oracle.enter(known.body);
         let mut inner = Tx::inside(function, &mut *self.oracle, &mut headers, known.body, inlined);
@@ -353,8 +357,8 @@ impl Tx<'_> {
     pub(crate) fn return_to_caller(&mut self) {
         let value = self.pop();
         let Some(block) = self.cur.take() else { return };
-        let State { epoch, facts, .. } = std::mem::take(&mut self.st);
-        let state = State { locals: vec![], stack: vec![value], epoch, dirty: vec![], facts };
+        let State { epoch, facts, delayed, .. } = std::mem::take(&mut self.st);
+        let state = State { locals: vec![], stack: vec![value], epoch, dirty: vec![], facts, delayed };
         if let Some(inlined) = &mut self.inlined {
             inlined.returns.push(Edge { block, state });
         }
@@ -375,6 +379,14 @@ impl Tx<'_> {
             after.epoch = state.epoch;
             after.facts = state.facts;
             after.stack.push(value);
+            if self.inlined.is_some() {
+                after.delayed = state.delayed;
+                open.extend(self.cur.take().map(|block| Edge { block, state: after }));
+                continue;
+            }
+            self.st = after;
+            self.make_delayed(state.delayed);
+            let after = std::mem::take(&mut self.st);
             open.extend(self.cur.take().map(|block| Edge { block, state: after }));
         }
         self.merge_open(open)?;

@@ -279,6 +279,7 @@ impl Tx<'_> {
         // an object is stored as that object.
         if let Val::Num(n @ Num { flavour: Flavour::Float, boxed: None, .. }) = *self.peek(2)
             && seen_float
+            && !self.is_held_elsewhere(2)
         {
             self.clobber_floats();
             self.table(TableEntry::ListSetFloat, vec![o.v, i, n.v]);

@@ -169,6 +169,22 @@ impl Val {
         }
     }
 
+    /// Whether a number inside is this value.
+    pub(crate) fn holds(&self, v: Value) -> bool {
+        match self {
+            Val::Num(n) => n.v == v,
+            Val::Either { a, b, .. } => a.holds(v) || b.holds(v),
+            Val::Tuple(parts) | Val::Zip(parts) => parts.iter().any(|p| p.holds(v)),
+            Val::Enumerate { iter, .. } => iter.holds(v),
+            Val::Unset
+            | Val::None
+            | Val::Obj(_)
+            | Val::Range { .. }
+            | Val::RangeIter { .. }
+            | Val::SeqIter { .. } => false,
+        }
+    }
+
     /// Changes each reference's holder.
     pub(crate) fn map_own(&mut self, f: &dyn Fn(Own) -> Own) {
         self.each_ref(&mut |_, own, _| *own = f(*own));

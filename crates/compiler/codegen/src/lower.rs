@@ -245,6 +245,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::AttrGet(..)
             | Inst::AttrSwap { .. }
             | Inst::FloatSet(..)
+            | Inst::IntFits(..)
+            | Inst::IntSet(..)
             | Inst::Load(..)
             | Inst::Store(..)
             | Inst::PtrAdd(..) => self.object(inst, result),

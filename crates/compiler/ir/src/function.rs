@@ -171,6 +171,7 @@ impl Function {
             | Inst::IsNull(_)
             | Inst::VersionIs(..)
             | Inst::KeepsValues { .. }
+            | Inst::IntFits(..)
             | Inst::ArrayIs { .. } => Ty::I1,
             Inst::OConst(_)
             | Inst::Null
@@ -189,6 +190,7 @@ impl Function {
             Inst::Guard(..)
             | Inst::Store(..)
             | Inst::FloatSet(..)
+            | Inst::IntSet(..)
             | Inst::IncRef(_)
             | Inst::DecRef { .. }
             | Inst::Poll { .. } => {

@@ -216,6 +216,11 @@ pub enum Inst {
     },
     /// Overwrites an exact float; precondition: its only reference is in a list or attribute.
     FloatSet(Value, Value),
+    /// Whether an exact int can take on a value in place: it has one reference, both are one digit (30 bits) long, and the
+    /// value is none of those that CPython has one object for.
+    IntFits(Value, Value),
+    /// Overwrites an exact int; preconditions: `IntFits`, and its only reference is in a list or attribute.
+    IntSet(Value, Value),
 
     /// Value of a boxed scalar whose exact type has been guarded. For `Int` use the table's `UnboxInt` (it may decline).
     Unbox(Flavour, Value),
@@ -302,6 +307,8 @@ impl Inst {
             | Inst::ItemGet(_, a, b)
             | Inst::Store(_, a, b)
             | Inst::FloatSet(a, b)
+            | Inst::IntFits(a, b)
+            | Inst::IntSet(a, b)
             | Inst::AttrSwap { obj: a, item: b, .. }
             | Inst::PtrAdd(a, b) => vec![*a, *b],
             Inst::FloatUnary(_, a)

@@ -166,6 +166,8 @@ fn only_computes(f: &Function, blocks: &[Block], header: Block) -> Result<(), St
                 | Inst::ListSwap { .. }
                 | Inst::AttrSwap { .. }
                 | Inst::FloatSet(..)
+                | Inst::IntFits(..)
+                | Inst::IntSet(..)
                 | Inst::HasFrame => false,
                 inst => inst.exit().is_none(),
             };

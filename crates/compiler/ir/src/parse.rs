@@ -475,6 +475,8 @@ impl Parser<'_> {
                 let obj = self.value()?;
                 Inst::AttrSwap { at: self.attr()?, obj, item: self.comma_value()? }
             }
+            "int_fits" => Inst::IntFits(self.value()?, self.comma_value()?),
+            "int_set" => Inst::IntSet(self.value()?, self.comma_value()?),
             "float_set" => Inst::FloatSet(self.value()?, self.comma_value()?),
             "list_swap" => {
                 Inst::ListSwap { list: self.value()?, index: self.comma_value()?, item: self.comma_value()? }

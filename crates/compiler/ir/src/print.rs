@@ -198,6 +198,8 @@ impl Display for Inst {
             | Inst::ItemGet(..)
             | Inst::ListSwap { .. }
             | Inst::FloatSet(..)
+            | Inst::IntFits(..)
+            | Inst::IntSet(..)
             | Inst::PtrAdd(..)
             | Inst::IncRef(_) => match self.operands() {
                 operands if operands.is_empty() => Ok(()),
@@ -247,6 +249,8 @@ impl Inst {
             Inst::AttrGet(..) => "attr_get",
             Inst::AttrSwap { .. } => "attr_swap",
             Inst::FloatSet(..) => "float_set",
+            Inst::IntFits(..) => "int_fits",
+            Inst::IntSet(..) => "int_set",
             Inst::Load(..) => "load",
             Inst::Store(..) => "store",
             Inst::PtrAdd(..) => "ptr_add",

@@ -292,6 +292,7 @@ impl Verifier<'_> {
             | Inst::IncRef(a) => self.operand(*a, Obj),
             Inst::VersionIs(_, 0) => self.error("no class has version 0"),
             Inst::AttrSwap { obj, item, .. } => self.operands(&[(*obj, Obj), (*item, Obj)]),
+            Inst::IntFits(a, n) | Inst::IntSet(a, n) => self.operands(&[(*a, Obj), (*n, I64)]),
             Inst::FloatSet(a, x) => self.operands(&[(*a, Obj), (*x, F64)]),
             Inst::Same(a, b) => self.operands(&[(*a, Obj), (*b, Obj)]),
             Inst::ArrayIs { array, .. } => self.operand(*array, Obj),
@@ -510,6 +511,7 @@ fn has_effect(inst: &Inst) -> bool {
         Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
         | Inst::FloatSet(..)
+        | Inst::IntSet(..)
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

@@ -1,12 +1,17 @@
-//! Attributes of ordinary classes where their instances keep them, behind the class's version; floats overwritten in place.
+//! Attributes of ordinary classes where their instances keep them, behind the class's version; floats and ints overwritten
+//! in place.
 
 use inkwell::IntPredicate;
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
-use overdrive_base::layout::InstanceLayout;
+use overdrive_base::layout::{InstanceLayout, IntLayout};
 use overdrive_ir::inst::{Attr, Inst};
 
 use super::memory::Region;
+use super::table::{INT_DIGITS, INT_SIZE};
 use super::{Lower, Result};
+
+/// The first magnitude from which on CPython has no shared objects.
+const SHARED: u64 = 257;
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn attribute(&mut self, inst: &Inst) -> Result<Option<BasicValueEnum<'ctx>>> {
@@ -28,8 +33,49 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.store(self.float(*value)?, at, 8, Region::Value)?;
                 return Ok(None);
             }
+            Inst::IntFits(object, value) => self.int_fits(self.ptr(*object)?, self.int(*value)?)?.into(),
+            Inst::IntSet(object, value) => {
+                self.set_int(self.ptr(*object)?, self.int(*value)?)?;
+                return Ok(None);
+            }
             other => return Err(self.malformed(format!("{other:?} is not about attributes"))),
         }))
+    }
+
+    /// |n| as an unsigned number.
+    fn magnitude(&self, n: IntValue<'ctx>) -> Result<IntValue<'ctx>> {
+        let b = &self.b;
+        let negative = b.build_int_compare(IntPredicate::SLT, n, self.w.i64.const_zero(), "")?;
+        Ok(b.build_select(negative, b.build_int_neg(n, "")?, n, "")?.into_int_value())
+    }
+
+    fn int_fits(&self, object: PointerValue<'ctx>, value: IntValue<'ctx>) -> Result<IntValue<'ctx>> {
+        let (b, w) = (&self.b, &self.w);
+        let word = |n: u64| w.i64.const_int(n, false);
+        let size = self.load_int(w.i64, self.at(object, INT_SIZE)?, 8, Region::Value)?;
+        let n_digits = match self.target.layout.int {
+            IntLayout::SignedSize => self.magnitude(size)?,
+            IntLayout::Tagged => b.build_right_shift(size, word(3), false, "")?,
+        };
+        let one_digit = b.build_int_compare(IntPredicate::EQ, n_digits, word(1), "")?;
+        let beyond = b.build_int_sub(self.magnitude(value)?, word(SHARED), "")?;
+        let in_range = b.build_int_compare(IntPredicate::ULT, beyond, word((1 << 30) - SHARED), "")?;
+        let alone = self.is_unique(object)?;
+        Ok(b.build_and(b.build_and(one_digit, in_range, "")?, alone, "")?)
+    }
+
+    fn set_int(&self, object: PointerValue<'ctx>, value: IntValue<'ctx>) -> Result<()> {
+        let (b, w) = (&self.b, &self.w);
+        let negative = b.build_int_compare(IntPredicate::SLT, value, w.i64.const_zero(), "")?;
+        let (minus, plus) = match self.target.layout.int {
+            IntLayout::SignedSize => (-1i64, 1),
+            IntLayout::Tagged => (1 << 3 | 2, 1 << 3),
+        };
+        let word = |n: i64| w.i64.const_int(n as u64, true);
+        let size = b.build_select(negative, word(minus), word(plus), "")?;
+        self.store(size, self.at(object, INT_SIZE)?, 8, Region::Value)?;
+        let digit = b.build_int_truncate(self.magnitude(value)?, w.i32, "")?;
+        self.store(digit, self.at(object, INT_DIGITS)?, 4, Region::Value)
     }
 
     fn version_is(&self, object: PointerValue<'ctx>, version: u32) -> Result<IntValue<'ctx>> {

@@ -51,7 +51,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::KeepsValues { .. }
             | Inst::AttrGet(..)
             | Inst::AttrSwap { .. }
-            | Inst::FloatSet(..) => return self.attribute(inst),
+            | Inst::FloatSet(..)
+            | Inst::IntFits(..)
+            | Inst::IntSet(..) => return self.attribute(inst),
             Inst::Load(dtype, at) => self.load_element(*dtype, self.ptr(*at)?)?,
             Inst::Store(dtype, at, value) => {
                 self.store_element(*dtype, self.ptr(*at)?, *value)?;

@@ -14,8 +14,8 @@ use super::{Known, Lower, Result};
 use crate::abi::RT_PROFILE;
 
 /// Offsets inside an int; fixed by `IntLayout`.
-const INT_SIZE: i64 = 16;
-const INT_DIGITS: i64 = 24;
+pub(super) const INT_SIZE: i64 = 16;
+pub(super) const INT_DIGITS: i64 = 24;
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn table(

@@ -277,6 +277,15 @@ impl World {
                         *item = *self.by_address.get(&address).ok_or("a list item is no live object")?;
                     }
                 }
+                Object::Int(n) if n.abs() < 1 << 30 => {
+                    let size = self.arena.peek(block.words, 2) as i64;
+                    let digit = i128::from(self.arena.peek(block.words, 3) as u32);
+                    *n = match (self.layout.int, size) {
+                        (_, 0) | (IntLayout::Tagged, 1) => 0,
+                        (IntLayout::SignedSize, ..0) | (IntLayout::Tagged, 10) => -digit,
+                        _ => digit,
+                    };
+                }
                 Object::Float(x) => *x = f64::from_bits(self.arena.peek(block.words, 2)),
                 Object::Instance { attrs, .. } => {
                     for (i, attr) in attrs.iter_mut().enumerate() {

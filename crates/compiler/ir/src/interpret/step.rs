@@ -114,6 +114,24 @@ impl Machine<'_> {
                 let old = self.heap.attr(obj, *at)?.replace(item);
                 Scalar::Obj(Some(old.ok_or("an attribute that is not set is replaced")?))
             }
+            Inst::IntFits(v, n) => {
+                let (r, n) = (self.object(*v)?, i128::from(self.int(*n)?));
+                let is_digit = |n: i128| (1..1 << 30).contains(&n.abs());
+                Scalar::I1(match self.heap.get(r)? {
+                    Object::Int(old) => {
+                        self.heap.ref_count(r) == 1 && is_digit(*old) && is_digit(n) && n.abs() > 256
+                    }
+                    other => return Err(format!("no int: {other:?}")),
+                })
+            }
+            Inst::IntSet(v, n) => {
+                let (r, n) = (self.object(*v)?, self.int(*n)?);
+                match (self.heap.ref_count(r), self.heap.get_mut(r)?) {
+                    (1, Object::Int(value)) => *value = n.into(),
+                    (n, other) => return Err(format!("{other:?} with {n} references is overwritten")),
+                }
+                return Ok(Flow::Next(None));
+            }
             Inst::FloatSet(v, x) => {
                 let (r, x) = (self.object(*v)?, self.f64(*x)?);
                 match (self.heap.ref_count(r), self.heap.get_mut(r)?) {

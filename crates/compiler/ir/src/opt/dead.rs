@@ -54,6 +54,7 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::VersionIs(..)
         | Inst::KeepsValues { .. }
         | Inst::AttrGet(..)
+        | Inst::IntFits(..)
         | Inst::Load(..)
         | Inst::PtrAdd(..) => true,
         Inst::Table { entry, fail, .. } => {
@@ -65,6 +66,7 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
         | Inst::FloatSet(..)
+        | Inst::IntSet(..)
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

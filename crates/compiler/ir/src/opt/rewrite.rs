@@ -53,6 +53,8 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::ItemGet(_, a, b)
         | Inst::Store(_, a, b)
         | Inst::FloatSet(a, b)
+        | Inst::IntFits(a, b)
+        | Inst::IntSet(a, b)
         | Inst::AttrSwap { obj: a, item: b, .. }
         | Inst::PtrAdd(a, b) => [a, b].into_iter().for_each(visit),
         Inst::FloatUnary(_, a)

@@ -319,13 +319,10 @@ impl Tx<'_> {
             }
             return;
         }
-        // A fresh float over a float: in place when nobody else holds the old one (engine rule 4).
-        if let Val::Num(Num { flavour: Flavour::Float, boxed: None, v }) = *self.peek(1)
-            && seen == Some(Seen::Exact(KnownType::Float))
-            && !self.is_held_elsewhere(1)
-        {
+        let replaced = if let Some(Seen::Exact(known)) = seen { Some(known) } else { None };
+        if let Some(num) = self.in_place(1, replaced) {
             self.clobber_floats();
-            self.set_float(o.v, member.at, old, v);
+            self.set_number(o.v, member.at, old, num);
         } else {
             self.replace_attr(1, o.v, member.at, plain);
         }
@@ -411,16 +408,10 @@ impl Tx<'_> {
         let base = self.st.stack.len();
         self.st.stack.extend(delayed.iter().map(|d| d.value.clone()));
         let n = delayed.len();
-        let in_place: Vec<bool> = (0..n)
-            .map(|i| {
-                let depth = n - 1 - i;
-                let fresh =
-                    matches!(self.peek(depth), Val::Num(Num { flavour: Flavour::Float, boxed: None, .. }));
-                fresh && delayed[i].replaced == KnownType::Float && !self.is_held_elsewhere(depth)
-            })
-            .collect();
+        let in_place: Vec<Option<Num>> =
+            (0..n).map(|i| self.in_place(n - 1 - i, Some(delayed[i].replaced))).collect();
         for i in 0..n {
-            if in_place[i] {
+            if in_place[i].is_some() {
                 continue;
             }
             let value = std::mem::replace(&mut self.st.stack[base + i], Val::Unset);
@@ -429,11 +420,9 @@ impl Tx<'_> {
         }
         for (i, d) in delayed.iter().enumerate() {
             let depth = n - 1 - i;
-            if in_place[i]
-                && let Val::Num(Num { v, .. }) = *self.peek(depth)
-            {
+            if let Some(num) = in_place[i] {
                 self.clobber_floats();
-                self.set_float(d.obj, d.at, d.old, v);
+                self.set_number(d.obj, d.at, d.old, num);
             } else {
                 self.replace_attr(depth, d.obj, d.at, true);
             }
@@ -441,17 +430,38 @@ impl Tx<'_> {
         self.drop_top(n);
     }
 
-    /// Writes a float over the exact float `old`.
-    fn set_float(&mut self, obj: Value, at: Attr, old: Value, x: Value) {
-        let unique = self.call(TableEntry::IsUnique, vec![old]);
+    /// The computed number `depth` entries below the top, if it may overwrite an object of this type that nobody else holds
+    /// (engine rule 4). Ints have no identity to keep; a float that lives on elsewhere must become one object for both.
+    fn in_place(&self, depth: usize, replaced: Option<KnownType>) -> Option<Num> {
+        let Val::Num(num @ Num { boxed: None, .. }) = *self.peek(depth) else { return None };
+        let fits = match (num.flavour, replaced) {
+            (Flavour::Float, Some(KnownType::Float)) => !self.is_held_elsewhere(depth),
+            (Flavour::Int, Some(KnownType::Int)) => true,
+            _ => false,
+        };
+        fits.then_some(num)
+    }
+
+    /// Writes a number over `old`, an exact object of its type.
+    fn set_number(&mut self, obj: Value, at: Attr, old: Value, num: Num) {
+        let (can, set, entry) = match num.flavour {
+            Flavour::Int => {
+                let fits = self.emit(Inst::IntFits(old, num.v));
+                (fits, Inst::IntSet(old, num.v), TableEntry::BoxInt)
+            }
+            _ => {
+                let alone = self.call(TableEntry::IsUnique, vec![old]);
+                (alone, Inst::FloatSet(old, num.v), TableEntry::BoxFloat)
+            }
+        };
         let blocks = [self.ir.add_block(), self.ir.add_block(), self.ir.add_block()];
         let [in_place, anew, done] = blocks;
-        self.terminate(Terminator::Branch { cond: unique, then: (in_place, vec![]), els: (anew, vec![]) });
+        self.terminate(Terminator::Branch { cond: can, then: (in_place, vec![]), els: (anew, vec![]) });
         self.cur = Some(in_place);
-        self.emit0(Inst::FloatSet(old, x));
+        self.emit0(set);
         self.terminate(Terminator::Jump(done, vec![]));
         self.cur = Some(anew);
-        let item = self.call(TableEntry::BoxFloat, vec![x]);
+        let item = self.call(entry, vec![num.v]);
         let old = self.emit(Inst::AttrSwap { at, obj, item });
         self.emit0(Inst::DecRef { obj: old, pos: None });
         self.terminate(Terminator::Jump(done, vec![]));

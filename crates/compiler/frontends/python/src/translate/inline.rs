@@ -425,7 +425,11 @@ impl Tx<'_> {
             Inst::IncRef(_) | Inst::DecRef { .. } | Inst::OwnArg(_) => {
                 self.only_outside("it makes an object")
             }
-            Inst::Store(..) | Inst::ListSwap { .. } | Inst::AttrSwap { .. } | Inst::FloatSet(..) => {
+            Inst::Store(..)
+            | Inst::ListSwap { .. }
+            | Inst::AttrSwap { .. }
+            | Inst::FloatSet(..)
+            | Inst::IntSet(..) => {
                 self.only_outside("it changes an object");
             }
             Inst::Poll { .. } => self.only_outside("it has a loop"),

@@ -382,6 +382,8 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
         | Inst::FloatSet(..)
+        | Inst::IntFits(..)
+        | Inst::IntSet(..)
         | Inst::HasFrame => false,
         _ => true,
     }

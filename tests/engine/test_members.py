@@ -224,6 +224,56 @@ def test_the_same_object_twice():
     alike(f, make)
 
 
+def test_what_is_known_of_an_attribute_ends_with_a_store_to_another():
+    def f(p, q):
+        p.x = p.x + 1.0
+        q.x = q.x * 2.0
+        a = p.x
+        p.y = a
+        q.y = q.y + a
+        p.x += p.y
+        return p.x, p.y, q.x, q.y, a
+
+    def g(p, q):
+        p.x = p.x + 1
+        q.x = 0.5
+        return p.x + 1, q.x
+
+    for h in (f, g):
+        for cls in (Point, Slotted):
+
+            def make(cls=cls):
+                p = cls(3.0, 4.0) if h is f else cls(3, 4)
+                return [p, p]
+
+            compiled = alike(h, make)
+            alike(h, lambda cls=cls: [cls(3.0, 4.0), cls(5.0, 6.0)], 3, compiled)
+            alike(h, make, 3, compiled)
+
+
+def test_what_is_known_of_an_attribute_ends_with_a_call():
+    def f(p, act):
+        p.x = 1.0
+        act(p)
+        a = p.x
+        p.x = a + 1.0
+        b = p.x
+        act(p)
+        return a, b, p.x
+
+    alike(f, lambda: [Point(0.0, 0), lambda p: setattr(p, "x", p.x * 10.0)])
+
+
+def test_an_attribute_that_is_known_is_one_object():
+    def f(p, a, b):
+        p.x = a * b
+        kept = [p.x, p.x]
+        p.y = p.x
+        return p.x is kept[0], kept[0] is kept[1], p.y is p.x, p.x in kept
+
+    alike(f, lambda: [Point(1.5, 2.5), math.inf, 0.0])
+
+
 def test_nan_keeps_its_identity():
     def f(p, q, items):
         q.x = p.x

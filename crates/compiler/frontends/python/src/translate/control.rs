@@ -183,6 +183,7 @@ impl Tx<'_> {
             edges = edges.into_iter().map(|e| self.prepare_loop(target, e)).collect();
         }
         let delayed = self.joined_delayed(&edges);
+        let members = self.joined_members(&edges, is_header);
         let (epoch, facts) = self.joined_facts(&edges, is_header && self.headers.clobbered.contains(&target));
         let checked = self.joined_checks(&edges, epoch, is_header);
         for edge in edges {
@@ -194,7 +195,7 @@ impl Tx<'_> {
             vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed };
+        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         if is_header {
@@ -428,6 +429,7 @@ impl Tx<'_> {
             })
             .collect();
         let delayed = self.joined_delayed(&open);
+        let members = self.joined_members(&open, false);
         let (epoch, facts) = self.joined_facts(&open, false);
         let checked = self.joined_checks(&open, epoch, false);
         let dirty = self.joined_dirty(&open, false);
@@ -450,7 +452,7 @@ impl Tx<'_> {
             vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed };
+        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         Ok(())

@@ -17,8 +17,9 @@ use crate::facts::{Body, Entry, FactId, Oracle, Part, Status};
 use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
-use crate::translate::attributes::Delayed;
+use crate::translate::delayed::Delayed;
 use crate::translate::inline::{Inlined, Known};
+use crate::translate::members;
 use crate::translate::shape::Shape;
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub(crate) facts: BTreeSet<FactKey>,
     /// In an inlined body: stores that are made when it has returned, in order.
     pub(crate) delayed: Vec<Delayed>,
+    /// Attributes whose values are known.
+    pub(crate) members: Vec<members::Known>,
 }
 
 /// What a fact is about.
@@ -428,6 +431,7 @@ impl<'a> Tx<'a> {
         self.epochs += 1;
         st.epoch = self.epochs;
         st.facts.clear();
+        st.members.clear();
         self.st = st;
     }
 

@@ -257,7 +257,9 @@ impl Tx<'_> {
         locals.resize(function.code.localsplus.len(), Val::Unset);
         // The body sees what the one around it has stored.
         let delayed = self.st.delayed.clone();
-        let state = State { locals, stack: vec![], epoch: self.st.epoch, dirty: vec![], facts, delayed };
+        let members = self.st.members.clone();
+        let epoch = self.st.epoch;
+        let state = State { locals, stack: vec![], epoch, dirty: vec![], facts, delayed, members };
         let mut headers = Headers { bodies: std::mem::take(&mut self.headers.bodies), ..Headers::default() };
         let around = self.oracle.enter(known.body);
         let mut inner = Tx::inside(function, &mut *self.oracle, &mut headers, known.body, inlined);
@@ -357,8 +359,9 @@ impl Tx<'_> {
     pub(crate) fn return_to_caller(&mut self) {
         let value = self.pop();
         let Some(block) = self.cur.take() else { return };
-        let State { epoch, facts, delayed, .. } = std::mem::take(&mut self.st);
-        let state = State { locals: vec![], stack: vec![value], epoch, dirty: vec![], facts, delayed };
+        let State { epoch, facts, delayed, members, .. } = std::mem::take(&mut self.st);
+        let state =
+            State { locals: vec![], stack: vec![value], epoch, dirty: vec![], facts, delayed, members };
         if let Some(inlined) = &mut self.inlined {
             inlined.returns.push(Edge { block, state });
         }
@@ -378,6 +381,7 @@ impl Tx<'_> {
             let mut after = base.clone();
             after.epoch = state.epoch;
             after.facts = state.facts;
+            after.members = state.members;
             after.stack.push(value);
             if self.inlined.is_some() {
                 after.delayed = state.delayed;

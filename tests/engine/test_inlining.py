@@ -93,6 +93,62 @@ def is_none(x):
     return x is None
 
 
+def is_prime(n):
+    if n < 2:
+        return False
+    d = 2
+    while d * d <= n:
+        if n % d == 0:
+            return False
+        d += 1
+    return True
+
+
+def gcd(a, b):
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def mandel(cx, cy, limit):
+    x = y = 0.0
+    for i in range(limit):
+        x, y = x * x - y * y + cx, 2 * x * y + cy
+        if x * x + y * y > 4.0:
+            return i
+    return limit
+
+
+def dot(a, b):
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+def index(items, wanted):
+    for i, item in enumerate(items):
+        if item == wanted:
+            return i
+    return -1
+
+
+def total_of(rows):
+    total = 0
+    for row in rows:
+        for x in row:
+            total += norm(x, 1) if x > 2 else x
+    return total
+
+
+def widening(n):
+    best = None
+    for i in range(n):
+        if best is None or i % 7 > best:
+            best = i % 7 if i < 20 else i / 2
+    return best
+
+
 def use_step(n):
     state = 1
     for i in range(n):
@@ -236,7 +292,69 @@ def in_a_condition(n):
     return count, i
 
 
-SUBJECTS = [
+def use_prime(n):
+    count = 0
+    for i in range(n):
+        if is_prime(i):
+            count += 1
+    return count
+
+
+def use_gcd(n):
+    total = 0
+    for i in range(1, n):
+        total += gcd(i * 7919, 5040) + gcd(2**62 + i, 3)
+    return total
+
+
+def use_mandel(n):
+    total = 0
+    for i in range(n):
+        for j in range(n):
+            total += mandel(i * 3.0 / n - 2.0, j * 2.0 / n - 1.0, 20)
+    return total
+
+
+def use_dot(n, a, b):
+    total = 0.0
+    for _ in range(n):
+        total += dot(a, b)
+    return total
+
+
+def use_index(items):
+    return [index(items, wanted) for wanted in (3, 0.5, 2**70, None)]
+
+
+def use_total_of(rows):
+    total = 0
+    for _ in range(5):
+        total += total_of(rows)
+    return total
+
+
+def use_widening(n):
+    out = []
+    for i in range(n):
+        out.append(widening(i))
+    return out
+
+
+LOOPING = [
+    (use_prime, lambda: (60,)),
+    (use_gcd, lambda: (30,)),
+    (use_mandel, lambda: (9,)),
+    (use_dot, lambda: (4, np.arange(100.0), np.arange(100.0))),
+    (use_dot, lambda: (4, np.arange(100.0), np.arange(90.0))),
+    (use_dot, lambda: (4, [1.5, 2.5], (1, 2))),
+    (use_dot, lambda: (4, np.full(100, 1e300), np.full(100, 1e10))),
+    (use_index, lambda: ([5, 4, 3, 2**70, 0.5],)),
+    (use_total_of, lambda: ([[1, 2, 3], [4, 5], []],)),
+    (use_total_of, lambda: ([(1.5, 2), [True, "a"]],)),
+    (use_widening, lambda: (30,)),
+]
+
+SUBJECTS = LOOPING + [
     (use_step, lambda: (50,)),
     (use_step_with_big, lambda: (50,)),
     (use_clamp, lambda: (60,)),
@@ -293,6 +411,7 @@ def is_inlined(fn):
     return any("not inlined" not in why for why in inlined(fn))
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("fn, make_args", SUBJECTS, ids=lambda x: getattr(x, "__name__", "args"))
 def test_results_errors_and_frames_are_those_of_the_call(fn, make_args):
     want = outcome(fn, make_args())
@@ -301,6 +420,7 @@ def test_results_errors_and_frames_are_those_of_the_call(fn, make_args):
         assert same(outcome(jitted, make_args()), want)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("fn, make_args", SUBJECTS[::3], ids=lambda x: getattr(x, "__name__", "args"))
 def test_each_exit_by_number(fn, make_args):
     want = outcome(fn, make_args())
@@ -314,6 +434,7 @@ def test_each_exit_by_number(fn, make_args):
             assert same(outcome(forced, make_args()), want), f"exit {k}, call {call}"
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("seed", range(4))
 def test_exits_at_random(seed):
     _core.debug_force(("seed", seed, 0.08))
@@ -338,6 +459,11 @@ def test_exits_at_random(seed):
         (use_cell, (np.arange(81.0).reshape(9, 9),)),
         (use_first, (["ab"] * 9,)),
         (in_a_condition, (2000,)),
+        (use_prime, (60,)),
+        (use_gcd, (30,)),
+        (use_mandel, (9,)),
+        (use_dot, (4, np.arange(100.0), np.arange(100.0))),
+        (use_total_of, ([[1, 2, 3], [4, 5], []],)),
     ],
     ids=lambda x: getattr(x, "__name__", "args"),
 )
@@ -348,7 +474,7 @@ def test_these_are_inlined_whoever_the_callee_is(fn, args):
             n for n, v in globals().items() if isinstance(v, types.FunctionType) and n in fn.__code__.co_names
         ]
         space = dict(globals(), **{n: wrap(fresh(globals()[n])) for n in names})
-        jitted = overdrive.jit(fresh(fn, space), strict=fn not in (use_first,))
+        jitted = overdrive.jit(fresh(fn, space), strict=True)
         for _ in range(4):
             assert same(jitted(*args), want)
         assert is_inlined(jitted), _core.explain_data(jitted)["lines"]
@@ -377,11 +503,6 @@ def test_promoted_functions_inline_each_other():
 
 def test_the_right_reason_is_given_where_a_call_is_not_inlined():
     source = """
-def looping(x):
-    for _ in range(2):
-        x += 1
-    return x
-
 def starred(*x):
     return x
 
@@ -401,10 +522,9 @@ def itself(n):
     space = {}
     exec(source, space)
     reasons = {
-        "looping": "it has a loop",
         "starred": "parameters",
-        "changing": "line 11",
-        "formatting": "line 18",
+        "changing": "line 6",
+        "formatting": "line 13",
         "itself": "it calls itself",
     }
     for name, reason in reasons.items():
@@ -787,3 +907,127 @@ def test_signal_handlers_run_while_inlined_calls_do():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert "step" not in seen
+
+
+SLOW = """
+def helper(n):
+    x = 1
+    for i in range(n):
+        x = (x * 1103515245 + i) & 2147483647
+    return x
+
+def caller(n, m):
+    total = 0
+    for i in range(n):
+        total ^= helper(m)
+    return total
+"""
+
+
+def slow_pair():
+    space = {}
+    exec(compile(SLOW, "slow", "exec"), space)
+    plain = space["caller"]
+    jitted = overdrive.jit(fresh(plain))
+    for _ in range(4):
+        assert jitted(3, 1000) == plain(3, 1000)
+    assert is_inlined(jitted)
+    return plain, jitted
+
+
+def test_a_signal_in_the_loop_of_a_callee_finds_its_frame():
+    import signal
+
+    plain, jitted = slow_pair()
+    want = jitted(40, 100_000)
+    chains = []
+
+    def handler(_, frame):
+        chain = []
+        while frame is not None and len(chain) < 3:
+            chain.append((frame.f_code.co_name, frame.f_code.co_filename))
+            frame = frame.f_back
+        chains.append([name for name, file in chain if file == "slow"])
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        end = time.monotonic() + 20
+        while ["helper", "caller"] not in chains and time.monotonic() < end:
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            assert jitted(40, 100_000) == want
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ["helper", "caller"] in chains
+
+
+def test_an_exception_in_the_loop_of_a_callee_has_both_frames():
+    import signal
+
+    _, jitted = slow_pair()
+
+    class Stop(Exception):
+        pass
+
+    def handler(_, frame):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, handler)
+    shapes = set()
+    try:
+        for _ in range(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(Stop) as caught:
+                while True:
+                    jitted(100, 200_000)
+            frames = traceback.extract_tb(caught.value.__traceback__)
+            shapes.add(tuple(f.name for f in frames if f.filename == "slow"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert shapes <= {("caller", "helper"), ("caller",)} and ("caller", "helper") in shapes
+
+
+def test_other_threads_run_while_the_loop_of_a_callee_does():
+    plain, jitted = slow_pair()
+    want = jitted(200, 100_000)
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        before = len(ticks)
+        end = time.monotonic() + 20
+        while len(ticks) < before + 20 and time.monotonic() < end:
+            assert jitted(200, 100_000) == want
+    finally:
+        done.set()
+        thread.join()
+    assert len(ticks) >= before + 20
+    # That CPython had its turn is no reason to give the inlining up.
+    assert is_inlined(jitted) and jitted(40, 1000) == plain(40, 1000)
+
+
+def test_functions_of_another_module_are_inlined_too():
+    module = types.ModuleType("helpers")
+    exec("SCALE = 3\ndef scaled(x, by=2):\n    return x * SCALE * by\n", module.__dict__)
+    space = {"__builtins__": __builtins__, "helpers": module}
+    exec(
+        "def caller(n):\n    t = 0\n    for i in range(n): t += helpers.scaled(i) - helpers.scaled(i, by=1)\n    return t\n",
+        space,
+    )
+    plain, jitted = space["caller"], overdrive.jit(fresh(space["caller"]))
+    for _ in range(4):
+        assert jitted(50) == plain(50)
+    assert is_inlined(jitted)
+    module.SCALE = 2.5
+    for _ in range(4):
+        assert jitted(50) == plain(50)
+    module.scaled = lambda x, by=0: x + by
+    for _ in range(4):
+        assert jitted(50) == plain(50)

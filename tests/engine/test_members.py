@@ -94,7 +94,7 @@ def state(o):
         return [state(item) for item in o]
     if hasattr(o, "y"):
         return [type(o).__name__, getattr(o, "x", "no x"), o.y]
-    return o
+    return o.__name__ if callable(o) else o
 
 
 def outcome(f, args):

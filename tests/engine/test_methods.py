@@ -43,6 +43,19 @@ class Account:
         self.n = kept
         return kept
 
+    def sum_up(self, amounts):
+        for x in amounts:
+            self.y += x
+        return self.y
+
+    def grow(self, amounts):
+        s = self.n
+        self.n = 0
+        for x in amounts:
+            s += x * self.y
+        self.y = s
+        return self.n
+
     def settle(self, other):
         if self.y > other.y:
             self.y = other.y
@@ -57,6 +70,8 @@ class Slots:
     twice = Account.twice
     give = Account.give
     exchange = Account.exchange
+    sum_up = Account.sum_up
+    grow = Account.grow
     settle = Account.settle
 
 
@@ -113,7 +128,22 @@ def settles(accounts, amounts):
     return s
 
 
-FUNCTIONS = [adds, takes, twices, gives, exchanges, settles]
+def sums(accounts, amounts):
+    s = 0
+    for a in accounts:
+        s += a.sum_up(amounts)
+    return s
+
+
+def grows(accounts, amounts):
+    s = 0
+    for a in accounts:
+        s += a.grow(amounts)
+        s += a.y
+    return s
+
+
+FUNCTIONS = [adds, takes, twices, gives, exchanges, settles, sums, grows]
 STARTS = [(1, 2), (0.5, 0.25), (2**62, 1), (2**63 - 3, 0), (1, 2**63 - 2), (True, 2.5), (math.inf, math.nan)]
 
 

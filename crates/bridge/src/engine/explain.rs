@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use overdrive_frontend_python::facts::{Note, Status};
+use overdrive_frontend_python::facts::{IN_PLACE, Note, Status};
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
@@ -202,7 +202,7 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
     for (exit, taken) in taken.filter(|(_, taken)| taken.get() > 0) {
         let row = PyDict::new(py);
         row.set_item("offset", exit.offset)?;
-        let note = version.notes.iter().find(|n| n.offset == exit.origin);
+        let note = version.notes.iter().find(|n| n.offset == exit.origin & !IN_PLACE);
         row.set_item("line", note.and_then(|n| n.line))?;
         row.set_item("kind", format!("{:?}", exit.kind).to_lowercase())?;
         row.set_item("why", &exit.reason)?;

@@ -20,7 +20,7 @@ use super::meaning::meaning;
 use super::unit::{Kind, Unit, units_of};
 use super::{input, jit, promotion};
 use crate::mechanics::{giving, stub};
-use crate::objects;
+use crate::{objects, promote};
 
 /// Where a fact's object was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +116,7 @@ impl<'py> LiveOracle<'py> {
             let defaults = Bound::from_borrowed_ptr_or_opt(py, (*fields).func_defaults);
             (Bound::from_borrowed_ptr(py, (*fields).func_code), defaults)
         };
+        let now = promote::uncounted(&now);
         let code = stub::original_of(&now).unwrap_or(now);
         let names = code.getattr(intern!(py, "co_names"))?.cast_into::<PyTuple>()?;
         let (globals, builtins) = promotion::dictionaries(&function);

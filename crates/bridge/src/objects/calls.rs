@@ -7,9 +7,11 @@
 use std::ptr;
 
 use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::{Bound, Python};
 
 use crate::mechanics::frame::{Thread, field, has_new_events, is_monitored};
 use crate::mechanics::{giving, layout, native, osr};
+use crate::promote;
 
 use super::python::{_PyDict_MergeEx, _PyObject_FunctionStr, Owned, raised_is, type_name};
 
@@ -54,7 +56,7 @@ pub(super) unsafe extern "C" fn callee_is(
         let Some(function) = giving::function_behind(callable) else { return 0 };
         let now: *mut PyObject = field(function.cast(), layout::function::CODE);
         let thread = Thread::current();
-        (now == code || native::original_in(now) == Some(code))
+        (now == code || native::original_in(now) == Some(code) || is_counted_copy(now, code))
             && (defaults.is_null() || (*function.cast::<ffi::PyFunctionObject>()).func_defaults == defaults)
             && i64::from(thread.py_recursion()) > levels + 1
             && !thread.has_tracer()
@@ -62,6 +64,14 @@ pub(super) unsafe extern "C" fn callee_is(
             && !is_monitored(now, osr::own_tools())
     };
     u8::from(is)
+}
+
+/// Whether `now` is a copy of `code` that counts calls: one that is translated in place needs no counting.
+#[cold]
+unsafe fn is_counted_copy(now: *mut PyObject, code: *mut PyObject) -> bool {
+    // SAFETY: a live code object, the GIL is held.
+    let now = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), now) };
+    promote::uncounted(&now).as_ptr() == code
 }
 
 /// As `call`, but the callable comes before the arguments, and all of them are given away.

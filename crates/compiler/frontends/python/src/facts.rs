@@ -23,6 +23,10 @@ impl Body {
     pub const OWN: Body = Body(0);
 }
 
+/// Set in the origin of an exit of an inlined body, beside the offset of the CALL: what failed was not the call. No
+/// instruction begins at an odd offset.
+pub const IN_PLACE: u32 = 1;
+
 /// What a call of a known object runs.
 #[derive(Clone, Debug)]
 pub struct Callee {

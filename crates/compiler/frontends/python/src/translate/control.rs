@@ -161,7 +161,7 @@ impl Tx<'_> {
             }
             return Ok(true);
         }
-        let at = if is_header { At::Header } else { At::Merge };
+        let at = if is_header { self.at_header() } else { At::Merge };
         let mut shape: Option<Vec<Shape>> =
             if is_header { self.headers.shapes.get(&target).cloned() } else { None };
         for edge in &edges {
@@ -175,7 +175,7 @@ impl Tx<'_> {
         let n_locals = self.f.code.localsplus.len() + self.cached.len();
         let dirty = self.joined_dirty(&edges, is_header);
         let block = self.ir.add_block();
-        self.ir.blocks[block.index()].offset = self.inlined.is_none().then_some(self.ins().offset);
+        self.ir.blocks[block.index()].offset = self.offset_for_people(is_header);
         let mut types = Vec::new();
         shape.iter().for_each(|s| param_types(s, &mut types));
         let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
@@ -200,20 +200,29 @@ impl Tx<'_> {
         self.cur = Some(block);
         if is_header {
             self.headers.shapes.insert(target, shape.clone());
-            self.entered.insert(target, Header { block, shape, epoch, checked });
+            self.entered
+                .insert(target, Header { block, shape, epoch, checked, delayed: self.st.delayed.clone() });
         }
         Ok(true)
     }
 
+    /// In an inlined body a loop goes back without a clobber: CPython's turn is an exit.
+    fn at_header(&self) -> At {
+        if self.inlined.is_some() { At::Merge } else { At::Header }
+    }
+
     fn back_edge(&mut self, target: usize, edge: Edge, header: &Header) -> Step {
         let edge = self.with_globals(edge, &header.shape);
-        let incoming = self.shapes(target, &edge.state, At::Header);
+        let incoming = self.shapes(target, &edge.state, self.at_header());
         let wide = self.join_all(&header.shape, &incoming)?;
         if wide != header.shape {
             self.headers.shapes.insert(target, wide);
             return Err(Stop::Again);
         }
         self.still_holds(target, &edge.state, header)?;
+        if edge.state.delayed != header.delayed {
+            self.only_outside("it changes an object in a loop");
+        }
         self.pass(edge, header.block, &header.shape)
     }
 

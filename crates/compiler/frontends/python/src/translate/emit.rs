@@ -67,6 +67,7 @@ pub(crate) struct Headers {
 }
 
 /// An edge waiting for its target: an open IR block and the state at its end.
+#[derive(Clone)]
 pub(crate) struct Edge {
     pub(crate) block: Block,
     pub(crate) state: State,
@@ -80,6 +81,7 @@ pub(crate) struct Header {
     /// Epoch inside, and for each entry of the state what its array guard established.
     pub(crate) epoch: u32,
     pub(crate) checked: Vec<Option<Checked>>,
+    pub(crate) delayed: Vec<Delayed>,
 }
 
 pub(crate) struct Tx<'a> {
@@ -121,6 +123,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) inlined: Option<Inlined>,
     /// Instructions of other bodies so far.
     pub(crate) n_inlined: usize,
+    /// The same, with those that were taken out again.
+    pub(crate) n_tried: usize,
     pub(crate) iconsts: HashMap<Value, i64>,
     pub(crate) epochs: u32,
 }
@@ -168,6 +172,7 @@ impl<'a> Tx<'a> {
             body: Body::OWN,
             inlined: None,
             n_inlined: 0,
+            n_tried: 0,
             iconsts: HashMap::new(),
             epochs: 0,
         }
@@ -373,7 +378,7 @@ impl<'a> Tx<'a> {
         reason: &str,
     ) -> ExitId {
         if self.inlined.is_some() {
-            return self.exit_at_call(reason);
+            return self.exit_at_call(ExitKind::Resume, reason);
         }
         let exit = self.build_exit(kind, offset, st, shape_at, reason);
         self.ir.add_exit(exit)
@@ -480,6 +485,10 @@ impl<'a> Tx<'a> {
 
     /// Makes a value independent of everything but itself and what is static.
     pub(crate) fn own(&mut self, mut val: Val) -> Val {
+        if self.inlined.is_some() {
+            // Nothing dies before the call is done, and the arguments are held by the caller.
+            return val;
+        }
         self.secure(&mut val, |own| matches!(own, Own::Fragile | Own::Local(_)));
         val
     }

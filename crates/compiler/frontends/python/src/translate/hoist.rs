@@ -264,6 +264,9 @@ impl Tx<'_> {
 
     /// A jump back to a loop's header: the common path only reads one word.
     pub(crate) fn poll_back(&mut self, to: usize) -> Step {
+        if self.inlined.is_some() {
+            return self.poll_in_body(to);
+        }
         // References that only containers hold would not survive the rare path: both paths take them.
         self.secure_all();
         let pending = self.call(TableEntry::PollPending, vec![]);

@@ -2,9 +2,10 @@
 //! unboxed.
 //!
 //! In: a call of a callable that is known by identity, and the code that it runs. Out: its result, behind a guard that the
-//! callable still runs that code. Only a *body* that computes and does nothing else is translated: no loop, no effect, no
-//! reference taken; stores into attributes wait until it has returned. So wherever it would leave or raise, the caller leaves at its CALL, and CPython makes that call from
-//! its start, frames and tracebacks included. A body that turns out to be another is taken out of the graph again.
+//! callable still runs that code. Only a *body* that computes and does nothing else is translated: no effect, no reference
+//! taken; stores into attributes wait until it has returned (`delayed`). So wherever it would leave or raise, and where
+//! CPython asks for its turn in a loop of it, the caller leaves at its CALL, and CPython makes that call from its start,
+//! frames and tracebacks included. A body that turns out to be another is taken out of the graph again.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,12 +13,12 @@ use std::sync::Arc;
 
 use overdrive_base::table::{Effect, Entry as TableEntry};
 use overdrive_ir::entities::{ExitId, Value};
-use overdrive_ir::exit::Exit;
+use overdrive_ir::exit::{Exit, ExitKind};
 use overdrive_ir::function::{ConstRef, Function as IrFunction};
-use overdrive_ir::inst::Inst;
+use overdrive_ir::inst::{Inst, Terminator};
 
 use crate::code::{CodeObject, Const};
-use crate::facts::{Body, Callee, Fact, Meaning, Part, Status};
+use crate::facts::{Body, Callee, Fact, IN_PLACE, Meaning, Part, Status};
 use crate::function::Function;
 use crate::op::{ConstIdx, Op};
 use crate::translate::control::order_from;
@@ -29,8 +30,12 @@ use crate::translate::{Step, Stop};
 const MAX_BODY: usize = 200;
 /// Instructions of all bodies in one function.
 const MAX_INLINED: usize = 2000;
+/// The same, with those that were taken out again or translated anew, since a loop in them widened.
+const MAX_TRIED: usize = 10 * MAX_INLINED;
 /// Calls within calls.
 const MAX_DEPTH: usize = 4;
+/// Rounds in which the loops of one body widen.
+const MAX_ROUNDS: usize = 20;
 
 /// A callable whose code the oracle told.
 #[derive(Debug)]
@@ -43,6 +48,7 @@ pub(crate) struct Known {
 }
 
 /// What the translation of a body needs of the call around it.
+#[derive(Clone)]
 pub(crate) struct Inlined {
     /// The exit before the outermost call, without its reason.
     exit: Exit,
@@ -58,6 +64,22 @@ pub(crate) struct Inlined {
     why_not: Option<String>,
 }
 
+/// Why the translation of a body ended early.
+enum Ended {
+    /// A loop in it widened: once more.
+    Again,
+    Because(String),
+}
+
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Ended {
+        match stop {
+            Stop::Refused(refusal) => Ended::Because(refusal.why),
+            Stop::Again => Ended::Again,
+        }
+    }
+}
+
 impl Tx<'_> {
     /// Translates a call in place of making it. False: nothing was emitted.
     pub(crate) fn inline_call(&mut self, n: usize, kw_names: Option<ConstIdx>) -> Step<bool> {
@@ -70,7 +92,7 @@ impl Tx<'_> {
             return Ok(false);
         }
         let Some(known) = self.known_body(&fact) else { return Ok(false) };
-        let tried = if self.blocked() {
+        let tried = if self.oracle.blocked(self.ins().op_offset | IN_PLACE) {
             Err("it left often".to_owned())
         } else {
             self.arguments(&known, n_values, kw_names).and_then(|args| self.try_body(&known, args))
@@ -123,9 +145,6 @@ impl Tx<'_> {
             Function::analyse(Arc::clone(code)).map_err(|e| format!("unreadable bytecode: {e}"))?;
         if function.instrs.len() > MAX_BODY {
             return Err("it is too long".to_owned());
-        }
-        if !function.loops.loops.is_empty() {
-            return Err("it has a loop".to_owned());
         }
         let registers: Vec<&str> = self.cached.iter().map(|c| self.name_text(c.name.index())).collect();
         for i in &function.instrs {
@@ -238,21 +257,31 @@ impl Tx<'_> {
         path.push(known.body);
         let Some(here) = self.cur else { return Err("it is never called".to_owned()) };
         let before = Mark::of(&self.ir, here);
+        let exit = match &self.inlined {
+            Some(around) => around.exit.clone(),
+            None => {
+                let exit = self.exit_before();
+                Exit { origin: exit.origin | IN_PLACE, ..exit }
+            }
+        };
         let key = FactKey::Callee(known.body);
         let mut facts = self.st.facts.clone();
         if !facts.contains(&key) {
             let callable = self.oconst(ConstRef::Fact(known.callable.id.0));
             let ok = self.still_runs(known.body, callable);
-            self.guard(ok, "the callee was changed, or must be called with a frame");
+            let reason = "the callee was changed, or must be called with a frame".to_owned();
+            let other = self.ir.add_exit(Exit { reason, ..exit.clone() });
+            self.emit0(Inst::Guard(ok, other));
             facts.insert(key);
         }
-        let exit = match &self.inlined {
-            Some(around) => around.exit.clone(),
-            None => self.exit_before(),
+        let inlined = Inlined {
+            exit,
+            exits: HashMap::new(),
+            name: function.code.name.clone(),
+            path,
+            returns: vec![],
+            why_not: None,
         };
-        let name = function.code.name.clone();
-        let (returns, why_not) = (vec![], None);
-        let inlined = Inlined { exit, exits: HashMap::new(), name, path, returns, why_not };
         let mut locals = args;
         locals.resize(function.code.localsplus.len(), Val::Unset);
         // The body sees what the one around it has stored.
@@ -260,51 +289,67 @@ impl Tx<'_> {
         let members = self.st.members.clone();
         let epoch = self.st.epoch;
         let state = State { locals, stack: vec![], epoch, dirty: vec![], facts, delayed, members };
+        let begin = Mark::of(&self.ir, here);
         let mut headers = Headers { bodies: std::mem::take(&mut self.headers.bodies), ..Headers::default() };
-        let around = self.oracle.enter(known.body);
-        let mut inner = Tx::inside(function, &mut *self.oracle, &mut headers, known.body, inlined);
-        inner.ir = std::mem::take(&mut self.ir);
-        inner.iconsts = std::mem::take(&mut self.iconsts);
-        inner.epochs = self.epochs;
-        inner.n_inlined = self.n_inlined + function.instrs.len();
-        inner.cur = Some(here);
-        inner.st = state;
-        let outcome = inner.run_body();
-        self.ir = std::mem::take(&mut inner.ir);
-        self.iconsts = std::mem::take(&mut inner.iconsts);
-        self.epochs = inner.epochs;
-        let n_inlined = inner.n_inlined;
-        let returns = inner.inlined.take().map(|inlined| inlined.returns).unwrap_or_default();
-        self.oracle.enter(around);
-        self.headers.bodies = headers.bodies;
-        match outcome {
-            Ok(()) if returns.is_empty() => {
-                before.restore(self, here);
-                Err("it always leaves for the interpreter".to_owned())
-            }
-            Ok(()) => {
-                self.n_inlined = n_inlined;
-                Ok(returns)
-            }
-            Err(why) => {
-                before.restore(self, here);
-                Err(why)
+        let mut outcome = Err(Ended::Again);
+        for _ in 0..MAX_ROUNDS {
+            begin.restore(self, here);
+            outcome = self.round(known.body, function, inlined.clone(), state.clone(), &mut headers);
+            if !matches!(outcome, Err(Ended::Again)) {
+                break;
             }
         }
+        self.headers.bodies = headers.bodies;
+        let why = match outcome {
+            Ok(returns) if !returns.is_empty() => {
+                self.n_inlined += function.instrs.len();
+                return Ok(returns);
+            }
+            Ok(_) => "it always leaves for the interpreter".to_owned(),
+            Err(Ended::Again) => "its types do not settle".to_owned(),
+            Err(Ended::Because(why)) => why,
+        };
+        before.restore(self, here);
+        Err(why)
+    }
+
+    /// Translates a body once.
+    fn round(
+        &mut self,
+        body: Body,
+        function: &Function,
+        inlined: Inlined,
+        state: State,
+        headers: &mut Headers,
+    ) -> Result<Vec<Edge>, Ended> {
+        self.n_tried += function.instrs.len();
+        if self.n_tried > MAX_TRIED {
+            return Err(Ended::Because("too much was inlined around it".to_owned()));
+        }
+        let around = self.oracle.enter(body);
+        let mut inner = Tx::inside(function, &mut *self.oracle, headers, body, inlined);
+        inner.ir = std::mem::take(&mut self.ir);
+        inner.iconsts = std::mem::take(&mut self.iconsts);
+        (inner.epochs, inner.n_tried) = (self.epochs, self.n_tried);
+        inner.n_inlined = self.n_inlined + function.instrs.len();
+        (inner.cur, inner.st) = (self.cur.take(), state);
+        let outcome = inner.run_body();
+        let returns = inner.inlined.take().map(|inlined| inlined.returns).unwrap_or_default();
+        self.ir = std::mem::take(&mut inner.ir);
+        self.iconsts = std::mem::take(&mut inner.iconsts);
+        (self.epochs, self.n_tried) = (inner.epochs, inner.n_tried);
+        self.oracle.enter(around);
+        outcome.map(|()| returns)
     }
 
     /// All that the body's first instruction reaches.
-    fn run_body(&mut self) -> Result<(), String> {
-        let said = |stop: Stop| match stop {
-            Stop::Refused(refusal) => refusal.why,
-            Stop::Again => "it has a loop".to_owned(),
-        };
+    fn run_body(&mut self) -> Result<(), Ended> {
         let order = order_from(&self.f.cfg, 0);
         self.retreating = order.retreating;
-        self.edge_to(0).map_err(said)?;
+        self.edge_to(0)?;
         let returning = self.returning();
         for block in order.blocks {
-            if !self.begin_block(block).map_err(said)? {
+            if !self.begin_block(block)? {
                 continue;
             }
             if !returning.contains(&block) {
@@ -313,13 +358,8 @@ impl Tx<'_> {
                 continue;
             }
             for idx in self.f.cfg.blocks[block].instrs() {
-                self.instr(idx).map_err(said)?;
-                if let Some(why) = self.inlined.as_mut().and_then(|inlined| inlined.why_not.take()) {
-                    return Err(match self.ins().position.line {
-                        Some(line) => format!("line {line}: {why}"),
-                        None => why,
-                    });
-                }
+                self.instr(idx)?;
+                self.computes_only()?;
                 if self.cur.is_none() {
                     break;
                 }
@@ -327,14 +367,24 @@ impl Tx<'_> {
             if self.cur.is_some()
                 && let Some(next) = self.f.cfg.blocks[block].next
             {
-                self.edge_to(next).map_err(said)?;
+                self.edge_to(next)?;
             }
         }
-        match self.inlined.as_mut().and_then(|inlined| inlined.why_not.take()) {
-            Some(why) => Err(why),
-            None if self.impossible => Err("a loop's iterator is used as an object".to_owned()),
-            None => Ok(()),
+        self.computes_only()?;
+        if self.impossible {
+            return Err(Ended::Because("a loop's iterator is used as an object".to_owned()));
         }
+        Ok(())
+    }
+
+    fn computes_only(&mut self) -> Result<(), Ended> {
+        let Some(why) = self.inlined.as_mut().and_then(|inlined| inlined.why_not.take()) else {
+            return Ok(());
+        };
+        Err(Ended::Because(match self.ins().position.line {
+            Some(line) => format!("line {line}: {why}"),
+            None => why,
+        }))
     }
 
     /// Blocks from which a return can be reached: the others end in an exception, whatever else they do.
@@ -409,15 +459,35 @@ impl Tx<'_> {
     }
 
     /// The exit of a body: CPython makes the outermost call.
-    pub(crate) fn exit_at_call(&mut self, reason: &str) -> ExitId {
+    pub(crate) fn exit_at_call(&mut self, kind: ExitKind, reason: &str) -> ExitId {
         let Some(inlined) = &mut self.inlined else { return ExitId(0) };
         if let Some(known) = inlined.exits.get(reason) {
             return *known;
         }
-        let exit = Exit { reason: format!("in {}: {reason}", inlined.name), ..inlined.exit.clone() };
+        let exit = Exit { kind, reason: format!("in {}: {reason}", inlined.name), ..inlined.exit.clone() };
         let id = self.ir.add_exit(exit);
         inlined.exits.insert(reason.to_owned(), id);
         id
+    }
+
+    /// What is said of a block at hand, by the offset of an instruction: of loops in a body, at the CALL.
+    pub(crate) fn offset_for_people(&self, is_header: bool) -> Option<u32> {
+        match &self.inlined {
+            None => Some(self.ins().offset),
+            Some(inlined) => is_header.then_some(inlined.exit.offset),
+        }
+    }
+
+    /// Where the loop of a body goes back: CPython takes its turn in the call that it makes.
+    pub(crate) fn poll_in_body(&mut self, to: usize) -> Step {
+        let pending = self.call(TableEntry::PollPending, vec![]);
+        let (turn, on) = (self.ir.add_block(), self.ir.add_block());
+        self.ir.blocks[turn.index()].cold = true;
+        self.terminate(Terminator::Branch { cond: pending, then: (turn, vec![]), els: (on, vec![]) });
+        let exit = self.exit_at_call(ExitKind::Yield, "CPython has its turn");
+        self.ir.terminate(turn, Terminator::Exit(exit));
+        self.cur = Some(on);
+        self.edge_to(to)
     }
 
     /// Whatever is emitted in a body must be safe to do again, and must leave nothing behind when code leaves.
@@ -436,7 +506,9 @@ impl Tx<'_> {
             | Inst::IntSet(..) => {
                 self.only_outside("it changes an object");
             }
-            Inst::Poll { .. } => self.only_outside("it has a loop"),
+            Inst::Poll { .. } => self.only_outside("it has a loop that is entered in its middle"),
+            // They only look.
+            Inst::Table { entry: TableEntry::PollPending | TableEntry::NpUnderIgnored, .. } => {}
             Inst::Table { entry, .. } if entry.signature().effect != Effect::Pure => {
                 let why = match entry.signature().effect {
                     Effect::AllocUntracked => "it makes an object",

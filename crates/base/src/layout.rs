@@ -27,6 +27,9 @@ pub enum InstanceLayout {
     Inline { valid: i32, values: i32, dict: i32 },
 }
 
+/// The ints that CPython has once each.
+pub const SMALL_INTS: std::ops::RangeInclusive<i64> = -5..=256;
+
 /// Offsets in bytes unless said otherwise; addresses are absolute.
 #[derive(Clone, Debug)]
 pub struct ObjectLayout {
@@ -49,6 +52,17 @@ pub struct ObjectLayout {
     pub list_allocated: i32,
     pub tuple_items: i32,
     pub float_value: i32,
+    /// Address of the int that is the first of `SMALL_INTS`; the others follow, `small_int_size` bytes each. 0: unknown.
+    pub small_ints: usize,
+    pub small_int_size: i32,
+    /// How a `str` keeps its characters, 32 bits.
+    pub str_state: i32,
+    /// Bits of `str_state` that are `str_state_ascii` in a `str` whose characters are bytes below 128, at `str_ascii_data`.
+    pub str_state_mask: u32,
+    pub str_state_ascii: u32,
+    pub str_ascii_data: i32,
+    /// Address of 128 pointers: the `str`s of one such character, which CPython has once each. 0: unknown.
+    pub characters: usize,
     pub bytes_data: i32,
     pub bytearray_start: i32,
     pub array_data: i32,

@@ -36,9 +36,18 @@ pub enum Failure {
 }
 
 impl Entry {
-    /// Whether the entry takes over the references of its arguments: all of `CallEx`, the variable ones of `CallGiving`.
-    pub const fn takes_over(self) -> bool {
-        matches!(self, Entry::CallEx | Entry::CallGiving)
+    /// Whether the entry takes over the reference of a fixed argument: all of `CallEx`, the item of `ListAppend`.
+    pub const fn takes_over(self, argument: usize) -> bool {
+        match self {
+            Entry::CallEx => true,
+            Entry::ListAppend => argument == 1,
+            _ => false,
+        }
+    }
+
+    /// Whether it takes over the references of its variable arguments.
+    pub const fn takes_over_variable(self) -> bool {
+        matches!(self, Entry::CallGiving)
     }
 }
 
@@ -184,6 +193,7 @@ entries! {
     BuildSlice = "build_slice", [Obj, Obj, Obj] => O, Null, Opaque;
     /// value, conversion (0 none, 1 str, 2 repr, 3 ascii), format spec or null
     Format = "format", [Obj, I64, Obj] => O, Null, Opaque;
+    /// exact list, item: takes over the item, also when it fails
     ListAppend = "list_append", [Obj, Obj] => I, Negative, Local;
     /// list, index in range, value; the item there is an exact float. Reuses that object when nobody else holds it.
     ListSetFloat = "list_set_float", [Obj, I64, F64] => I, Negative, Local;

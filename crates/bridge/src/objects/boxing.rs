@@ -9,17 +9,7 @@ use overdrive_base::flavour::Flavour;
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 
 use super::layout::{NP_SCALAR_VALUE, numpy};
-use super::python::{_Py_Dealloc, Owned, internal_error, or_null};
-
-pub(super) unsafe extern "C" fn box_int(value: i64) -> *mut PyObject {
-    // SAFETY: the table's contract.
-    unsafe { ffi::PyLong_FromLongLong(value) }
-}
-
-pub(super) unsafe extern "C" fn box_float(value: f64) -> *mut PyObject {
-    // SAFETY: the table's contract.
-    unsafe { ffi::PyFloat_FromDouble(value) }
-}
+use super::python::{Owned, internal_error, or_null};
 
 /// A NumPy scalar of this flavour with this value.
 ///
@@ -101,11 +91,6 @@ pub(super) unsafe extern "C" fn unbox_int(object: *mut PyObject, result: *mut i6
     }
 }
 
-pub(super) unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: the table's contract: nobody refers to the object any more.
-    unsafe { _Py_Dealloc(object) };
-}
-
 /// A new reference to the object of this flavour for a spilled value (`Exit::values`), or null with an exception.
 ///
 /// # Safety
@@ -114,8 +99,8 @@ pub(super) unsafe fn box_spilled(flavour: Flavour, bits: u64) -> *mut PyObject {
     // SAFETY: the caller's contract.
     unsafe {
         match flavour {
-            Flavour::Int => box_int(bits as i64),
-            Flavour::Float => box_float(f64::from_bits(bits)),
+            Flavour::Int => ffi::PyLong_FromLongLong(bits as i64),
+            Flavour::Float => ffi::PyFloat_FromDouble(f64::from_bits(bits)),
             Flavour::Bool => {
                 let singleton = if bits & 1 != 0 { ffi::Py_True() } else { ffi::Py_False() };
                 Owned::share(singleton).into_ptr()

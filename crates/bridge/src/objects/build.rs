@@ -149,8 +149,11 @@ pub(super) unsafe extern "C" fn format(
 }
 
 pub(super) unsafe extern "C" fn list_append(list: *mut PyObject, item: *mut PyObject) -> i64 {
-    // SAFETY: the table's contract.
-    i64::from(unsafe { ffi::PyList_Append(list, item) })
+    // SAFETY: the table's contract; the item's reference is ours.
+    unsafe {
+        let item = Owned::new(item);
+        i64::from(ffi::PyList_Append(list, item.as_ref().map_or(ptr::null_mut(), Owned::as_ptr)))
+    }
 }
 
 /// Engine rule 4: a float that only this list slot refers to is overwritten in place. The front end sees to it that no

@@ -20,6 +20,7 @@ use super::iterate;
 use super::members;
 use super::names::{Peek, peek};
 use super::python::{Name, Owned};
+use super::singles;
 use crate::tensor::native;
 
 /// Value of a NumPy scalar: right behind the object's head.
@@ -46,6 +47,7 @@ pub fn object_layout(py: Python<'_>) -> Option<ObjectLayout> {
     if !*SOUND.get_or_init(py, || unsafe { self_test(&layout) }.is_some()) {
         return None;
     }
+    singles::find(&mut layout);
     if let Some(numpy) = numpy() {
         for ty in KnownType::ALL {
             if numpy.types[ty as usize] != 0 {
@@ -76,6 +78,13 @@ fn headers() -> ObjectLayout {
         list_allocated: 32,
         tuple_items: 24,
         float_value: 16,
+        small_ints: 0,
+        small_int_size: 32,
+        str_state: 32,
+        str_state_mask: 0x7c,
+        str_state_ascii: 0x64,
+        str_ascii_data: if cfg!(Py_3_12) { 40 } else { 48 },
+        characters: 0,
         bytes_data: 32,
         bytearray_start: 40,
         array_data: array::DATA,
@@ -331,9 +340,16 @@ unsafe fn self_test(layout: &ObjectLayout) -> Option<()> {
             && start.cast::<[u8; 3]>().read_unaligned() == *b"abc";
 
         // A str's length stands where that of a tuple does, in whatever form the characters are.
+        // Those of an ASCII string are bytes behind its head, and only such a string's state says so.
         let texts = ["abcd", "ab\u{e9}d", "\u{20ac}bcd", "a\u{1f600}cd"].iter().all(|text| {
             let made = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), text.len() as isize);
-            Owned::new(made).is_some_and(|made| read::<i64>(made.as_ptr(), layout.var_size) == 4)
+            Owned::new(made).is_some_and(|made| {
+                let made = made.as_ptr();
+                let form = read::<u32>(made, layout.str_state) & layout.str_state_mask;
+                read::<i64>(made, layout.var_size) == 4
+                    && (form == layout.str_state_ascii) == text.is_ascii()
+                    && (!text.is_ascii() || read::<[u8; 4]>(made, layout.str_ascii_data) == *b"abcd")
+            })
         });
 
         (numbers && sequences && buffers && texts && iterators(list.as_ptr(), tuple.as_ptr())?).then_some(())

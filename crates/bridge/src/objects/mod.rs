@@ -34,10 +34,12 @@ pub(crate) mod layout;
 mod libm;
 pub(crate) mod vectors;
 mod python;
+mod singles;
 mod probe;
 mod remembered;
 
 use overdrive_base::table::Entry;
+use pyo3::ffi;
 
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
@@ -118,8 +120,8 @@ pub fn address(entry: Entry) -> usize {
         Entry::ImportName => functions::import_name as _,
         Entry::ImportFrom => functions::import_from as _,
 
-        Entry::BoxInt => boxing::box_int as _,
-        Entry::BoxFloat => boxing::box_float as _,
+        Entry::BoxInt => ffi::PyLong_FromLongLong as _,
+        Entry::BoxFloat => ffi::PyFloat_FromDouble as _,
         Entry::BoxNpF64 => boxing::box_np_f64 as _,
         Entry::BoxNpF32 => boxing::box_np_f32 as _,
         Entry::BoxNpI64 => boxing::box_np_i64 as _,
@@ -127,7 +129,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::BoxNpU8 => boxing::box_np_u8 as _,
         Entry::BoxRangeIter => boxing::box_range_iter as _,
         Entry::UnboxInt => boxing::unbox_int as _,
-        Entry::Dealloc => boxing::dealloc as _,
+        Entry::Dealloc => python::_Py_Dealloc as _,
 
         Entry::IntTrueDiv => numbers::int_true_div as _,
         Entry::IntPow => numbers::int_pow as _,

@@ -137,9 +137,9 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
 
     let mut words = Vec::new();
     let mut shape = String::new();
-    for (ty, arg) in signature.args.iter().zip(args.iter()) {
+    for (i, (ty, arg)) in signature.args.iter().zip(args.iter()).enumerate() {
         let (word, letter) = match ty {
-            Ty::Obj if entry.takes_over() && !signature.variadic => (Word::P(given(&arg).cast()), 'P'),
+            Ty::Obj if entry.takes_over(i) => (Word::P(given(&arg).cast()), 'P'),
             Ty::Obj | Ty::Ptr => (Word::P(reference(&arg).cast()), 'P'),
             Ty::I64 | Ty::I1 => (Word::I(arg.extract()?), 'I'),
             Ty::F64 => (Word::F(arg.extract()?), 'F'),
@@ -151,7 +151,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
     // The free slot first; whatever the callee leaves there is nobody's.
     let mut array = vec![ptr::null_mut()];
     let variable = args.iter().skip(n_fixed);
-    array.extend(variable.map(|arg| if entry.takes_over() { given(&arg) } else { reference(&arg) }));
+    array.extend(variable.map(|arg| if entry.takes_over_variable() { given(&arg) } else { reference(&arg) }));
     if signature.variadic {
         words.push(Word::P(array.as_mut_ptr().wrapping_add(1).cast()));
         words.push(Word::I(array.len() as i64 - 1));

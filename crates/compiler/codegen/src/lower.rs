@@ -11,6 +11,7 @@ mod objects;
 mod attributes;
 mod refs;
 mod table;
+mod common;
 mod fast;
 mod exits;
 mod parallel;

@@ -30,7 +30,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             Inst::FloatSet(object, value) => {
                 let at = self.at(self.ptr(*object)?, self.target.layout.float_value.into())?;
-                self.store(self.float(*value)?, at, 8, Region::Value)?;
+                self.store(self.float(*value)?, at, 8, Region::Float)?;
                 return Ok(None);
             }
             Inst::IntFits(object, value) => self.int_fits(self.ptr(*object)?, self.int(*value)?)?.into(),

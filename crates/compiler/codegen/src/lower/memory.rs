@@ -5,12 +5,12 @@
 //! carries the tag of their common parent.
 //!
 //! ```text
-//! all ─┬─ object ─┬─ boxed ─┬─ refcount      plain dealloc: boxed; allocation: refcount (small ints are shared)
-//!      │          │         ├─ type
-//!      │          │         └─ value         (numbers, and lengths of tuple and bytes)
-//!      │          ├─ list header             append: object
-//!      │          ├─ list items
-//!      │          └─ attributes            (and what tells where they are)
+//! all ─┬─ object ─┬─ contents ─┬─ boxed ─┬─ refcount      plain dealloc: boxed; allocation: refcount (small ints are shared)
+//!      │          │            │         ├─ type
+//!      │          │            │         └─ value ── float  (numbers, and lengths of tuple and bytes; floats in lists change)
+//!      │          │            └─ list items               a float in a list replaced: contents
+//!      │          ├─ list header                           append: object
+//!      │          └─ attributes                            (and what tells where they are)
 //!      ├─ bytearray header, array header, element, frame, profile, class (its version)
 //! ```
 
@@ -26,10 +26,12 @@ use super::{Lower, Result};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Region {
     Object,
+    Contents,
     Boxed,
     Refcount,
     Type,
     Value,
+    Float,
     ListHeader,
     ListItems,
     Attributes,
@@ -56,15 +58,19 @@ impl<'ctx> Regions<'ctx> {
         };
         let root = context.metadata_node(&[context.metadata_string("overdrive").into()]);
         let object = node("object", root);
-        let boxed = node("boxed", object);
+        let contents = node("contents", object);
+        let boxed = node("boxed", contents);
+        let value = node("value", boxed);
         let types = [
             object,
+            contents,
             boxed,
             node("refcount", boxed),
             node("type", boxed),
-            node("value", boxed),
+            value,
+            node("float", value),
             node("list header", object),
-            node("list items", object),
+            node("list items", contents),
             node("attributes", object),
             node("bytearray", root),
             node("array header", root),

@@ -146,7 +146,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(match flavour {
             Flavour::Int => return Err(self.malformed("unbox int is the table's unbox_int")),
             Flavour::Float => {
-                self.load(w.f64, self.at(object, layout.float_value.into())?, 8, Region::Value)?
+                self.load(w.f64, self.at(object, layout.float_value.into())?, 8, Region::Float)?
             }
             Flavour::Bool => self.same_address(object, w.address(layout.true_))?.into(),
             Flavour::NpBool => self.same_address(object, w.address(layout.np_true))?.into(),
@@ -198,7 +198,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(value)
     }
 
-    fn list_slot(&self, list: PointerValue<'ctx>, index: IntValue<'ctx>) -> Result<PointerValue<'ctx>> {
+    pub(super) fn list_slot(
+        &self,
+        list: PointerValue<'ctx>,
+        index: IntValue<'ctx>,
+    ) -> Result<PointerValue<'ctx>> {
         let items = self.at(list, self.target.layout.list_items.into())?;
         let items = self.load_ptr(items, Region::ListHeader)?;
         self.slot(items, index)

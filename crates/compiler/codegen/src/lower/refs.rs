@@ -96,7 +96,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    fn inc_ref(&mut self, object: PointerValue<'ctx>) -> Result<()> {
+    pub(super) fn inc_ref(&mut self, object: PointerValue<'ctx>) -> Result<()> {
         self.with_count(object, |lower, count| {
             let more = lower.b.build_int_add(count, count.get_type().const_int(1, false), "")?;
             lower.store_count(object, more)
@@ -156,7 +156,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Machine type and alignment of the count.
-    fn count_type(&self) -> (IntType<'ctx>, u32) {
+    pub(super) fn count_type(&self) -> (IntType<'ctx>, u32) {
         match self.target.layout.immortal {
             true => (self.w.i32, 4),
             false => (self.w.i64, 8),

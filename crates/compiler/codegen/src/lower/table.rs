@@ -52,6 +52,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             (Entry::UnboxInt, _, Some(exit)) => return self.unbox_int(args[0], exit).map(|v| Some(v.into())),
             _ => {}
         }
+        if let Some(value) = self.common(entry, args, fail, result)? {
+            return Ok(value);
+        }
         let passed = self.arguments(&signature, args)?;
         if entry.fast_name().is_some() {
             return self.fast(entry, &passed).map(Some);

@@ -145,6 +145,13 @@ impl World {
             list_allocated: 32,
             tuple_items: 24,
             float_value: 16,
+            small_ints: 0,
+            small_int_size: 32,
+            str_state: 32,
+            str_state_mask: 0x7c,
+            str_state_ascii: 0x64,
+            str_ascii_data: 48,
+            characters: 0,
             bytes_data: 32,
             bytearray_start: 40,
             array_data: 16,
@@ -269,13 +276,13 @@ impl World {
             }
             match self.heap.get_mut(r)? {
                 Object::List(items) => {
-                    if self.arena.peek(block.words, 2) != items.len() as u64 {
-                        return Err("machine code changed a list's length".to_owned());
+                    let len = self.arena.peek(block.words, 2) as usize;
+                    if len > block.data.len {
+                        return Err("machine code made a list longer than its memory".to_owned());
                     }
-                    for (i, item) in items.iter_mut().enumerate() {
-                        let address = self.arena.peek(block.data, i) as usize;
-                        *item = *self.by_address.get(&address).ok_or("a list item is no live object")?;
-                    }
+                    let item = |i| self.by_address.get(&(self.arena.peek(block.data, i) as usize)).copied();
+                    *items =
+                        (0..len).map(item).collect::<Option<_>>().ok_or("a list item is no live object")?;
                 }
                 Object::Int(n) if n.abs() < 1 << 30 => {
                     let size = self.arena.peek(block.words, 2) as i64;
@@ -410,12 +417,17 @@ impl World {
         payload.into_iter().for_each(|(i, word)| arena.poke(block.words, i, word));
         let Some(words) = moved else { return };
         if words.len() > block.data.len {
-            block.data = arena.take(words.len());
+            // Lists get room for one more, so that appending now finds some and now does not.
+            let spare = usize::from(matches!(object, Object::List(_)));
+            block.data = arena.take(words.len() + spare);
         }
         words.iter().enumerate().for_each(|(i, word)| arena.poke(block.data, i, *word));
         let data = arena.address(block.data) as u64;
         match &object {
-            Object::List(_) => arena.poke(block.words, 3, data),
+            Object::List(_) => {
+                arena.poke(block.words, 3, data);
+                arena.poke(block.words, 4, block.data.len as u64);
+            }
             Object::ByteArray { .. } => arena.poke(block.words, 5, data),
             Object::NdArray(a) => {
                 if block.axes.len == 0 {

@@ -5,7 +5,7 @@
 //! Callables: `identity` gives its argument, `add` the sum of its two, `fail` raises, `clear` empties a list, `count` puts
 //! its argument's reference count into the log, and any other name gives `None`.
 
-use overdrive_base::flavour::Flavour;
+use overdrive_base::flavour::{Flavour, KnownType};
 use overdrive_base::table::Entry;
 
 use crate::inst::Cmp;
@@ -328,18 +328,23 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             object(heap.add(Object::Slice(parts)))
         }
         (Entry::ListAppend, [Obj(Some(list)), Obj(Some(item))]) => {
-            heap.retain(*item)?;
             heap.list_mut(*list)?.push(*item);
             int(0)
         }
         (Entry::ListSetFloat, [Obj(Some(list)), I64(index), Scalar::F64(value)]) => {
-            let new = heap.add(Object::Float(*value));
             let slot = usize::try_from(*index).unwrap_or(usize::MAX);
-            let old = match heap.list_mut(*list)?.get_mut(slot) {
-                Some(item) => std::mem::replace(item, new),
-                None => return Err(format!("index {index} is outside the list")),
+            let Some(old) = heap.list(*list)?.get(slot).copied() else {
+                return Err(format!("index {index} is outside the list"));
             };
-            heap.release(old)?;
+            if !heap.type_is(old, KnownType::Float)? {
+                return Err(format!("the item at {index} is no float"));
+            }
+            if heap.ref_count(old) == 1 {
+                *heap.get_mut(old)? = Object::Float(*value);
+            } else {
+                heap.list_mut(*list)?[slot] = heap.add(Object::Float(*value));
+                heap.release(old)?;
+            }
             int(0)
         }
         (Entry::ListToTuple, [Obj(Some(list))]) => {

@@ -61,11 +61,21 @@ impl Tx<'_> {
 
     /// `list_append` of a comprehension: the list is `i` entries below the item.
     pub(crate) fn list_append(&mut self, i: usize) {
-        self.box_top(1);
-        if let (Some(list), Some(item)) = (self.ref_at(i), self.ref_at(0)) {
-            self.table(TableEntry::ListAppend, vec![list, item]);
+        if let Some(list) = self.ref_at(i) {
+            self.append_top(list);
         }
         self.drop_top(1);
+    }
+
+    /// Appends the top entry to an exact list, which takes it over: the entry is unset afterwards.
+    pub(crate) fn append_top(&mut self, list: Value) {
+        self.box_top(1);
+        let Val::Obj(item) = self.peek(0).clone() else { return };
+        let item = self.owned_ref(&item);
+        if let Some(top) = self.peek_mut(0) {
+            *top = Val::Unset;
+        }
+        self.table(TableEntry::ListAppend, vec![list, item]);
     }
 
     /// Adds the top `n` entries to the container `i` entries below the last of them.

@@ -167,12 +167,7 @@ impl Tx<'_> {
             Some((Meaning::ListAppend, Some(Val::Obj(list))))
                 if n == 1 && list.ty == ObjTy::Exact(KnownType::List) =>
             {
-                self.box_top(1);
-                let item = match self.peek(0) {
-                    Val::Obj(o) => o.v,
-                    _ => return false,
-                };
-                self.table(TableEntry::ListAppend, vec![list.v, item]);
+                self.append_top(list.v);
                 self.finish_call(1, Val::None)
             }
             Some((Meaning::DictGet, Some(Val::Obj(dict))))

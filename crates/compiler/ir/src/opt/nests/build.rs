@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use overdrive_base::flavour::Ty;
+use overdrive_base::flavour::{KnownType, Ty};
 use overdrive_base::table::Entry;
 
 use super::affine::Sym;
-use super::hot::{Counted, Hot};
+use super::hot::{Counted, Hot, Row};
 use super::parallel::{Shared, cannot_leave};
 use super::peel;
 use super::plan::{Cond, Plan};
@@ -33,6 +33,8 @@ pub(super) struct Recipe {
     checks: BTreeMap<Block, bool>,
     /// Values that the entry may compute.
     invariant: Vec<bool>,
+    /// Lists in lists that it finds first.
+    rows: Vec<Row>,
     /// Whether other threads of the program may run meanwhile.
     gives_gil: bool,
     /// How it is shared out among threads, if it is.
@@ -42,11 +44,14 @@ pub(super) struct Recipe {
 impl Recipe {
     pub(super) fn new(hot: &Hot<'_>, plan: Plan, shared: Option<Shared>) -> Recipe {
         Recipe {
-            gives_gil: hot.f.gives_gil && cannot_leave(hot, &plan, &hot.order, &plan.open).is_ok(),
+            gives_gil: hot.f.gives_gil
+                && !hot.reads_lists()
+                && cannot_leave(hot, &plan, &hot.order, &plan.open).is_ok(),
             plan,
             shared,
             loops: hot.loops.clone(),
             order: hot.order.clone(),
+            rows: hot.rows.clone(),
             checks: hot.checks.iter().map(|(block, (_, way))| (*block, *way)).collect(),
             invariant: (0..hot.f.n_values()).map(|v| hot.is_computed_invariant(Value(v as u32))).collect(),
         }
@@ -108,6 +113,7 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
     let elements = std::mem::take(&mut b.recipe.plan.strip);
     let flags = std::mem::take(&mut b.recipe.plan.flags);
     let finite_behind = std::mem::take(&mut b.recipe.plan.finite_behind);
+    b.find_rows((header, args.clone()));
     b.branch_on(&conds, (header, args.clone()));
     b.branch_on(&carried, (header, args.clone()));
     b.branch_on(&late, (header, args.clone()));
@@ -294,6 +300,19 @@ impl Builder<'_> {
         let (a, b) = (self.sym(a), self.sym(b));
         let first = self.push(Inst::ICmp(cmp, a, b));
         self.push(Inst::Select(first, a, b))
+    }
+
+    /// Lists in lists, each behind the tests that it is there and that it is one.
+    fn find_rows(&mut self, no: (Block, Vec<Value>)) {
+        for row in self.recipe.rows.clone() {
+            let (list, index) = (self.invariant(row.list), self.invariant(row.index));
+            let length = self.push(Inst::Field(Field::ListLen, list));
+            let is_there = self.push(Inst::ULt(index, length));
+            self.go_on_if(Some(is_there), no.clone());
+            let item = self.invariant(row.item);
+            let is_list = self.push(Inst::TypeIs(item, KnownType::List));
+            self.go_on_if(Some(is_list), no.clone());
+        }
     }
 
     /// Goes on in a new block when all conditions hold, else to `no`.
@@ -491,7 +510,7 @@ impl Builder<'_> {
             }
             (_, Some(v)) if let Some(n) = plan.constants.get(&v) => Inst::IConst(*n),
             // The entry has it.
-            (Inst::Field(..), Some(v)) if self.copies.map.contains_key(&v) => return,
+            (Inst::Field(..) | Inst::ItemGet(..), Some(v)) if self.copies.map.contains_key(&v) => return,
             (Inst::Checked(op, a, b, _), Some(v)) if plan.unchecked.contains(&v) => {
                 let op = match op {
                     CheckedOp::Add => IntOp::Add,

@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use overdrive_base::flavour::KnownType;
 use overdrive_base::table::{Effect, Entry};
 
 use super::affine::Sym;
 use crate::dominators::Dominators;
 use crate::entities::{Block, Value};
 use crate::function::Function;
-use crate::inst::{Cmp, Inst, IntOp, Terminator};
+use crate::inst::{Cmp, Field, Inst, IntOp, Seq, Terminator};
 use crate::loops::Loop;
 
 /// Where a value comes from, as the nest sees it.
@@ -48,6 +49,15 @@ pub(super) struct Counted {
     pub after: Block,
 }
 
+/// A list that is an item of a list, the same one in all iterations: nothing in a nest changes which lists a list holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The `ItemGet`.
+    pub item: Value,
+    pub list: Value,
+    pub index: Value,
+}
+
 /// The usual path of a nest.
 pub(super) struct Hot<'a> {
     pub f: &'a Function,
@@ -66,6 +76,8 @@ pub(super) struct Hot<'a> {
     /// Objects whose exact type was tested before the nest.
     guarded: BTreeSet<Value>,
     invariant: Vec<bool>,
+    /// Rows of lists, each behind those that it is found with.
+    pub rows: Vec<Row>,
     /// Blocks of the nest that are not on the usual path.
     aside: BTreeSet<Block>,
     ranks: Vec<usize>,
@@ -103,6 +115,7 @@ impl<'a> Hot<'a> {
             incoming: BTreeMap::new(),
             guarded: guarded_before(f, dominators, all.header),
             invariant: vec![],
+            rows: vec![],
             aside: BTreeSet::new(),
             ranks: vec![usize::MAX; f.blocks.len()],
             sums: RefCell::default(),
@@ -173,6 +186,12 @@ impl<'a> Hot<'a> {
     /// Whether a value is computed in the nest although it is invariant.
     pub(super) fn is_computed_invariant(&self, v: Value) -> bool {
         self.def(v) != Def::Outside && self.invariant[v.index()]
+    }
+
+    /// Whether items of lists are read: a thread that has the GIL could change them.
+    pub(super) fn reads_lists(&self) -> bool {
+        let insts = |block: &Block| self.f.blocks[block.index()].insts.iter();
+        self.order.iter().flat_map(insts).any(|(inst, _)| matches!(inst, Inst::ItemGet(Seq::List, ..)))
     }
 
     /// Whether a block belongs to the nest but not to its usual path.
@@ -282,16 +301,46 @@ impl<'a> Hot<'a> {
 
     fn find_invariant(&mut self) {
         let mut invariant = vec![false; self.f.n_values()];
+        let is_list = self.tested_for_list();
+        let mut rows: Vec<Row> = vec![];
         for block in &self.order {
             for (inst, result) in &self.f.blocks[block.index()].insts {
                 let Some(v) = result else { continue };
                 let known = |v: Value| self.def(v) == Def::Outside || invariant[v.index()];
-                if self.may_be_hoisted(inst) && inst.operands().into_iter().all(known) {
-                    invariant[v.index()] = true;
+                if !inst.operands().into_iter().all(known) {
+                    continue;
+                }
+                let is_row = |v: &Value| rows.iter().any(|row| row.item == *v);
+                match inst {
+                    // Floats in lists may be replaced in a nest, lists may not.
+                    Inst::ItemGet(Seq::List, list, index)
+                        if is_list.contains(v) && (self.guarded.contains(list) || is_row(list)) =>
+                    {
+                        rows.push(Row { item: *v, list: *list, index: *index });
+                        invariant[v.index()] = true;
+                    }
+                    Inst::Field(Field::ListLen, list) if is_row(list) => invariant[v.index()] = true,
+                    inst if self.may_be_hoisted(inst) => invariant[v.index()] = true,
+                    _ => {}
                 }
             }
         }
         self.invariant = invariant;
+        self.rows = rows;
+    }
+
+    /// Items that a guard of the nest lets through only when they are lists.
+    fn tested_for_list(&self) -> BTreeSet<Value> {
+        let insts = self.order.iter().flat_map(|block| &self.f.blocks[block.index()].insts);
+        insts
+            .filter_map(|(inst, _)| match inst {
+                Inst::Guard(cond, _) => match self.inst(*cond) {
+                    Some(Inst::TypeIs(item, KnownType::List)) => Some(*item),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect()
     }
 
     /// Whether an instruction may be executed where it would not have been: no effect, no exit, no precondition that a
@@ -361,11 +410,12 @@ impl<'a> Hot<'a> {
     }
 }
 
-/// What may stand on the usual path: computation, array elements, exits; nothing that counts references or runs code.
+/// What may stand on the usual path: computation, array elements, floats of lists, exits; nothing that counts references
+/// or runs code, or changes what a list holds but for one float instead of another.
 pub(super) fn is_usual(inst: &Inst) -> bool {
     match inst {
         Inst::Table { entry, .. } => {
-            *entry == Entry::PollPending
+            matches!(entry, Entry::PollPending | Entry::ListSetFloat)
                 || (entry.signature().effect == Effect::Pure
                     && !matches!(
                         entry,

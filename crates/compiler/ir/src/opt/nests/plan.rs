@@ -306,11 +306,17 @@ impl Planner<'_, '_> {
             self.plan.bounds.extend([interval.lo, interval.hi]);
             return true;
         }
-        if !hot.is_invariant(b) {
-            return false;
-        }
         let key = self.unwrapped(a, b).unwrap_or(a);
         let Some(interval) = hot.interval(key) else { return false };
+        if !hot.is_invariant(b) {
+            // Of a length that changes nothing is known, but that no index counts from the end.
+            if key != a && interval.may_be_places() {
+                self.plan.conds.push(Cond::AtLeast(interval.lo.clone(), 0));
+                self.plan.bounds.extend([interval.lo, interval.hi]);
+                self.plan.same.insert(a, key);
+            }
+            return false;
+        }
         // What is known of the index is no place in any array: the test in the loop is better than one that always fails.
         if !interval.may_be_places() {
             return false;

@@ -86,7 +86,9 @@ def test_a_computed_float_is_appended_as_one_object():
     jitted = agree(twice, lambda: (1.5, 100))
     got = jitted(NAN, 40)
     assert all(got[i] is got[i + 1] for i in range(0, 80, 2))
-    assert all(sys.getrefcount(v) == 4 for v in itertools.islice(got, 0, 80, 2))  # two items, the loop's, the call's
+    assert all(
+        sys.getrefcount(v) == 4 for v in itertools.islice(got, 0, 80, 2)
+    )  # two items, the loop's, the call's
 
 
 def test_a_list_appended_to_itself_and_while_it_is_iterated():

@@ -161,20 +161,7 @@ pub(super) fn is_odd_integer(x: f64) -> bool {
 }
 
 /// `float_pow`.
-#[inline]
 fn pow_f64(a: f64, b: f64) -> Option<f64> {
-    // Of a positive base, and far from overflow and underflow, nothing is special: no look at errno.
-    if a > 0.0 && a.is_finite() && b.is_finite() {
-        let power = libm::pow(a, b);
-        if (1e-300..1e300).contains(&power) {
-            return Some(power);
-        }
-    }
-    pow_specially(a, b)
-}
-
-/// All cases of `float_pow`, in its order.
-fn pow_specially(a: f64, b: f64) -> Option<f64> {
     if b == 0.0 {
         return Some(1.0);
     }

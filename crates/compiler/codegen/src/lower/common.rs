@@ -3,9 +3,9 @@
 //! In: an entry and its arguments. Out: the entry's result; what the instructions do is what the entry does in that case,
 //! to the last reference. Where the layout does not know an address (0), every case is a call.
 
-use inkwell::IntPredicate;
 use inkwell::basic_block::BasicBlock;
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, FloatValue, IntValue, PointerValue};
+use inkwell::{FloatPredicate, IntPredicate};
 use overdrive_base::flavour::Ty;
 use overdrive_base::layout::SMALL_INTS;
 use overdrive_base::table::Entry;
@@ -34,6 +34,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.list_set_float(args, exit)?;
                 self.w.i64.const_zero().into()
             }
+            (Entry::FloatPow, Some(exit)) => self.float_pow(args, exit)?.into(),
             (Entry::BoxInt, Some(exit)) if layout.small_ints != 0 => self.box_int(args[0], exit)?.into(),
             (Entry::StrItem, Some(exit)) if layout.characters != 0 => self.str_item(args, exit)?.into(),
             (Entry::StrCompare, _) if layout.characters != 0 => {
@@ -91,6 +92,50 @@ impl<'ctx> Lower<'_, 'ctx> {
                 lower.negative(Entry::ListSetFloat, &args, Region::Contents, exit)
             },
         )
+    }
+
+    /// Of a positive base, and far from overflow and underflow, nothing is special about a power: the C library's function
+    /// is what CPython calls, and it reports nothing.
+    fn float_pow(&mut self, args: &[Value], exit: ExitId) -> Result<FloatValue<'ctx>> {
+        let (base, exponent) = (self.float(args[0])?, self.float(args[1])?);
+        let w = &self.w;
+        let (zero, infinity) = (w.f64.const_float(0.0), w.f64.const_float(f64::INFINITY));
+        let least = w.f64.const_float(f64::NEG_INFINITY);
+        let mut usual = self.b.build_float_compare(FloatPredicate::OGT, base, zero, "")?;
+        for (x, predicate, limit) in [
+            (base, FloatPredicate::OLT, infinity),
+            (exponent, FloatPredicate::OLT, infinity),
+            (exponent, FloatPredicate::OGT, least),
+        ] {
+            let within = self.b.build_float_compare(predicate, x, limit, "")?;
+            usual = self.b.build_and(usual, within, "")?;
+        }
+        let (ask, special, done) = (self.new_block(), self.new_block(), self.new_block());
+        self.mostly(usual, ask, special)?;
+        self.b.position_at_end(ask);
+        let address = self.entry_address(Entry::FastPow)?;
+        let args = [base.into(), exponent.into()];
+        let call = self.call(address, Some(self.w.f64.into()), &args, Touches::Nothing)?;
+        let power = match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::FloatValue(power)) => power,
+            _ => return Err(self.malformed("a power that is no float")),
+        };
+        let (small, large) = (self.w.f64.const_float(1e-300), self.w.f64.const_float(1e300));
+        let above = self.b.build_float_compare(FloatPredicate::OGT, power, small, "")?;
+        let below = self.b.build_float_compare(FloatPredicate::OLT, power, large, "")?;
+        let is_plain = self.b.build_and(above, below, "")?;
+        self.mostly(is_plain, done, special)?;
+        let asked = self.current()?;
+
+        self.b.position_at_end(special);
+        let args = vec![base.into(), exponent.into()];
+        let value = self.declining(Entry::FloatPow, &Entry::FloatPow.signature(), args, exit)?;
+        let behind_special = self.current()?;
+        self.b.build_unconditional_branch(done)?;
+        self.b.position_at_end(done);
+        let phi = self.b.build_phi(self.w.f64, "")?;
+        phi.add_incoming(&[(&power, asked), (&value, behind_special)]);
+        Ok(phi.as_basic_value().into_float_value())
     }
 
     /// Small ints exist once each, in a row.

@@ -136,7 +136,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// An entry that says whether it did anything, and puts its result into memory.
-    fn declining(
+    pub(super) fn declining(
         &mut self,
         entry: Entry,
         signature: &Signature,

@@ -8,8 +8,9 @@ import weakref
 
 import overdrive
 import pytest
+from overdrive import _core
 
-from .test_exits import same
+from .test_exits import fresh, same
 
 NAN = float("nan")
 
@@ -297,6 +298,186 @@ def test_a_callee_that_changes_the_list_is_seen():
             items.insert(0, -1.5)
 
     agree(outer, lambda: ([1.0, 2.0], replace, 20))
+
+
+# --- ints in place
+
+EDGES = [
+    0,
+    1,
+    -1,
+    -5,
+    -6,
+    256,
+    257,
+    300,
+    -300,
+    (1 << 30) - 1,
+    1 << 30,
+    -(1 << 30),
+    1 - (1 << 30),
+    1 << 31,
+    1 << 60,
+]
+EDGES += [(1 << 62) + 5, (1 << 63) - 1, -(1 << 63), 1 << 63, 1 << 90]
+
+
+def ints(n):
+    """Numbers that nobody else holds."""
+    return [int(str(EDGES[i % len(EDGES)])) for i in range(n)]
+
+
+def store_each(items, values):
+    for i in range(len(items)):
+        for v in values:
+            items[i] = v + 0
+            items[i] = items[i] - 1
+    return items
+
+
+def add_each(items, n):
+    for _ in range(n):
+        for i in range(len(items)):
+            items[i] += i * 7
+    return items
+
+
+def sort(items):
+    n = len(items)
+    for i in range(n):
+        for j in range(n - 1 - i):
+            if items[j] > items[j + 1]:
+                items[j], items[j + 1] = items[j + 1], items[j]
+    return items
+
+
+def count(xs, n):
+    out = [0] * n
+    for x in xs:
+        out[x] += 1
+    return out
+
+
+def test_ints_are_written_over_ints_of_all_sizes():
+    small = [int(str(x)) for x in EDGES if abs(x) < 1 << 61]
+    agree(store_each, lambda: (ints(len(EDGES)), small))
+    agree(store_each, lambda: ([int("1000")] * 5, small))
+    agree(store_each, lambda: ([int(str(1000 + i)) for i in range(5)], small))
+    agree(add_each, lambda: (ints(10), 90))
+    agree(add_each, lambda: ([int(str(290 + i)) for i in range(10)], 90))
+    agree(sort, lambda: ([(i * 7919) % 1009 - 300 for i in range(60)],))
+    agree(count, lambda: ([i % 7 for i in range(3000)], 9))
+
+
+def test_ints_are_written_where_they_are_unless_somebody_holds_them():
+    jitted = overdrive.jit(add_each)
+    for _ in range(4):
+        items = [int(str(1000 + i)) for i in range(5)]
+        places = [id(x) for x in items]
+        held = items[2], {items[3]: "key"}, frozenset([items[4]])
+        jitted(items, 3)
+        assert items == [1000 + i + 21 * i for i in range(5)]
+        assert held == (1002, {1003: "key"}, frozenset([1004])) and 1003 in held[1] and 1004 in held[2]
+        assert [id(x) == p for x, p in zip(items, places, strict=True)] == [True, True, False, False, False]
+
+
+def test_small_ints_in_lists_stay_cpythons_own():
+    jitted = overdrive.jit(add_each)
+    counts = [sys.getrefcount(i) for i in range(-5, 257)]
+    for _ in range(30):
+        items = [int(str(x)) for x in (1000, 1, -1000, 256, 257)]
+        jitted(items, 40)
+        jitted([-28 * i for i in range(9)], 4)
+        got = jitted([7 - 7 * i for i in range(9)], 1)
+        assert all(x is y for x, y in zip(got, [7] * 9, strict=True))
+        del got, items
+    # The loop itself holds one of them.
+    now = [sys.getrefcount(i) for i in range(-5, 257)]
+    assert all(abs(a - b) < 5 for a, b in zip(now, counts, strict=True))
+
+
+def test_ints_that_others_hold_keep_their_values():
+    def shared(a, b):
+        for i in range(len(a)):
+            a[i] = a[i] + b[i]
+            b[i] = a[i] - 2 * b[i]
+        return a, b
+
+    def snapshots(items, take, n):
+        seen = []
+        for k in range(n):
+            for i in range(len(items)):
+                items[i] = items[i] + 1
+            if k % 3 == 0:
+                seen.append(take(items))
+        return seen, items
+
+    def while_iterated(items):
+        seen = []
+        for k, x in enumerate(items):
+            items[0] = items[0] + 1000
+            items[k] = items[k] + 5
+            seen.append(x)
+            seen.append(items[k])
+        return seen
+
+    def remembered(items, n):
+        x = items[0]
+        for _ in range(n):
+            items[0] = items[0] + 3
+        return x, items[0]
+
+    def own():
+        return [int(str(1000 * i)) for i in range(1, 9)]
+
+    def two_lists():
+        items = own()
+        return items, list(items)
+
+    def one_list():
+        items = own()
+        return items, items
+
+    agree(shared, two_lists)
+    agree(shared, one_list)
+    for take in (tuple, list, iter, lambda v: v[3], lambda v: dict(enumerate(v)), lambda v: max(v)):
+        fn = (lambda v, take=take: list(take(v))) if take is iter else take
+        agree(snapshots, lambda fn=fn: (own(), fn, 20))
+    agree(while_iterated, lambda: (own(),))
+    agree(remembered, lambda: (own(), 20))
+
+
+def test_bools_subclasses_and_others_among_ints_are_replaced():
+    class Int(int):
+        pass
+
+    def put(items, n):
+        for i in range(len(items)):
+            items[i] = n + i
+        return items, [type(x) for x in items]
+
+    for odd in (True, None, 1.5, Int(1000), "x", 1 << 80):
+        agree(put, lambda odd=odd: ([int("1000"), odd, int("2000"), odd], 500))
+        jitted = overdrive.jit(put)
+        for _ in range(3):
+            jitted([int("1000"), int("3000")], 5)
+        held = Int(7000)
+        got, want = jitted([int("1000"), odd, held], 700), put([int("1000"), odd, held], 700)
+        assert got == want and held == 7000
+
+
+def test_each_exit_of_stores_of_ints():
+    values = [5, 300, 1 << 40, -7]
+    for fn, make in [(store_each, lambda: (ints(6), values)), (add_each, lambda: (ints(8), 12))]:
+        want = outcome(fn, *make())
+        jitted = fresh(fn)
+        for _ in range(3):
+            assert same(outcome(jitted, *make()), want)
+        for k in range(_core.debug_exit_count(jitted)):
+            _core.debug_force(k)
+            forced = fresh(fn)
+            for _ in range(2):
+                assert same(outcome(forced, *make()), want), k
 
 
 # --- strings

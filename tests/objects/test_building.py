@@ -279,3 +279,12 @@ def test_a_float_in_a_list_is_overwritten_only_when_nobody_else_holds_it():
     assert items == [7.5, 8.5] and held == 2.25
     assert id(items[0]) == address and items[1] is not held
     leaks_nothing(lambda: table("list_set_float", items, 1, 9.5))
+
+
+def test_an_int_in_a_list_is_replaced():
+    items = [int("1000"), int("2000")]
+    held = items[1]
+    for value in (7, 1 << 40, -(1 << 63)):
+        assert table("list_set_int", items, 1, value) == 0
+        assert items == [1000, value] and held == 2000
+    leaks_nothing(lambda: table("list_set_int", items, 0, 1 << 50))

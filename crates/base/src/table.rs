@@ -197,6 +197,8 @@ entries! {
     ListAppend = "list_append", [Obj, Obj] => I, Negative, Local;
     /// list, index in range, value; the item there is an exact float. Reuses that object when nobody else holds it.
     ListSetFloat = "list_set_float", [Obj, I64, F64] => I, Negative, Local;
+    /// As `list_set_float`, for exact ints.
+    ListSetInt = "list_set_int", [Obj, I64, I64] => I, Negative, Local;
     ListExtend = "list_extend", [Obj, Obj] => I, Negative, Opaque;
     SetAdd = "set_add", [Obj, Obj] => I, Negative, Opaque;
     SetUpdate = "set_update", [Obj, Obj] => I, Negative, Opaque;

@@ -176,6 +176,21 @@ pub(super) unsafe extern "C" fn list_set_float(list: *mut PyObject, index: i64, 
     }
 }
 
+/// The other case of what machine code does itself: where the int that is there has another holder, or other digits.
+pub(super) unsafe extern "C" fn list_set_int(list: *mut PyObject, index: i64, value: i64) -> i64 {
+    // SAFETY: the table's contract: an exact list, the index in range, an exact int in that slot.
+    unsafe {
+        let new = ffi::PyLong_FromLongLong(value);
+        if new.is_null() {
+            return -1;
+        }
+        let old = ffi::PyList_GET_ITEM(list, index as Py_ssize_t);
+        ffi::PyList_SET_ITEM(list, index as Py_ssize_t, new);
+        ffi::Py_DECREF(old);
+        0
+    }
+}
+
 pub(super) unsafe extern "C" fn list_extend(list: *mut PyObject, iterable: *mut PyObject) -> i64 {
     // SAFETY: the table's contract.
     unsafe {

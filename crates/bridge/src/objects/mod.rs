@@ -106,6 +106,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::DictSetItem => dicts::dict_setitem as _,
         Entry::ListAppend => build::list_append as _,
         Entry::ListSetFloat => build::list_set_float as _,
+        Entry::ListSetInt => build::list_set_int as _,
         Entry::ListExtend => build::list_extend as _,
         Entry::SetAdd => build::set_add as _,
         Entry::SetUpdate => build::set_update as _,

@@ -192,6 +192,7 @@ fn _table<'py>(py: Python<'py>, name: &str, args: &Bound<'py, PyTuple>) -> PyRes
         "Ip": (I) -> P;
         "IIIp": (I I I) -> P;
         "PIFi": (P I F) -> I;
+        "PIIi": (P I I) -> I;
         "Fp": (F) -> P;
         "Sp": (S) -> P;
         "IIPb": (I I P) -> u8;

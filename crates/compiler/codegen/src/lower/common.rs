@@ -7,11 +7,12 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::values::{BasicValueEnum, FloatValue, IntValue, PointerValue};
 use inkwell::{FloatPredicate, IntPredicate};
 use overdrive_base::flavour::Ty;
-use overdrive_base::layout::SMALL_INTS;
+use overdrive_base::layout::{IntLayout, SMALL_INTS};
 use overdrive_base::table::Entry;
 use overdrive_ir::entities::{ExitId, Value};
 
 use super::memory::Region;
+use super::table::{INT_DIGITS, INT_SIZE};
 use super::words::Touches;
 use super::{Known, Lower, Result};
 
@@ -32,6 +33,10 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             (Entry::ListSetFloat, Some(exit)) => {
                 self.list_set_float(args, exit)?;
+                self.w.i64.const_zero().into()
+            }
+            (Entry::ListSetInt, Some(exit)) if layout.small_ints != 0 => {
+                self.list_set_int(args, exit)?;
                 self.w.i64.const_zero().into()
             }
             (Entry::FloatPow, Some(exit)) => self.float_pow(args, exit)?.into(),
@@ -94,6 +99,64 @@ impl<'ctx> Lower<'_, 'ctx> {
         )
     }
 
+    /// The same for ints of one digit that are not small; small ones exist once each, and take the slot over.
+    fn list_set_int(&mut self, args: &[Value], exit: ExitId) -> Result<()> {
+        let (list, index, value) = (self.ptr(args[0])?, self.int(args[1])?, self.int(args[2])?);
+        let slot = self.list_slot(list, index)?;
+        let old = self.load_ptr(slot, Region::ListItems)?;
+        let (nth, is_small) = self.nth_small(value)?;
+        let (small, other, place, call, done) =
+            (self.new_block(), self.new_block(), self.new_block(), self.new_block(), self.new_block());
+        self.b.build_conditional_branch(is_small, small, other)?;
+
+        self.b.position_at_end(small);
+        let int = self.small_int(nth)?;
+        self.store(int, slot, 8, Region::ListItems)?;
+        self.dec_ref(old, None)?;
+        self.b.build_unconditional_branch(done)?;
+
+        self.b.position_at_end(other);
+        let (ty, align) = self.count_type();
+        let count = self.load_int(ty, old, align, Region::Refcount)?;
+        let is_unshared = self.b.build_int_compare(IntPredicate::EQ, count, ty.const_int(1, false), "")?;
+        let (b, w) = (&self.b, &self.w);
+        let word = |n: i64| w.i64.const_int(n as u64, true);
+        let negative = b.build_int_compare(IntPredicate::SLT, value, word(0), "")?;
+        let size_at = self.at(old, INT_SIZE)?;
+        let size = self.load_int(w.i64, size_at, 8, Region::Value)?;
+        // What tells a size of one digit, whatever the sign; and that size with the new sign.
+        let (has_one_digit, new_size) = match self.target.layout.int {
+            IntLayout::SignedSize => {
+                let above = b.build_int_add(size, word(1), "")?;
+                let rest = b.build_and(above, word(!2), "")?;
+                (self.is_zero(rest)?, b.build_select(negative, word(-1), word(1), "")?)
+            }
+            IntLayout::Tagged => {
+                let digits = b.build_and(size, word(!7), "")?;
+                let one = b.build_int_compare(IntPredicate::EQ, digits, word(1 << 3), "")?;
+                (one, b.build_select(negative, word(1 << 3 | 2), word(1 << 3), "")?)
+            }
+        };
+        let minus = b.build_int_neg(value, "")?;
+        let magnitude = b.build_select(negative, minus, value, "")?.into_int_value();
+        let fits = b.build_int_compare(IntPredicate::ULT, magnitude, word(1 << 30), "")?;
+        let in_place = b.build_and(b.build_and(is_unshared, has_one_digit, "")?, fits, "")?;
+        self.mostly(in_place, place, call)?;
+
+        self.b.position_at_end(place);
+        let digit = self.b.build_int_truncate(magnitude, self.w.i32, "")?;
+        self.store(digit, self.at(old, INT_DIGITS)?, 4, Region::Value)?;
+        self.store(new_size, size_at, 8, Region::Value)?;
+        self.b.build_unconditional_branch(done)?;
+
+        self.b.position_at_end(call);
+        let args = [list.into(), index.into(), value.into()];
+        self.negative(Entry::ListSetInt, &args, Region::Contents, exit)?;
+        self.b.build_unconditional_branch(done)?;
+        self.b.position_at_end(done);
+        Ok(())
+    }
+
     /// Of a positive base, and far from overflow and underflow, nothing is special about a power: the C library's function
     /// is what CPython calls, and it reports nothing.
     fn float_pow(&mut self, args: &[Value], exit: ExitId) -> Result<FloatValue<'ctx>> {
@@ -141,25 +204,33 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Small ints exist once each, in a row.
     fn box_int(&mut self, value: Value, exit: ExitId) -> Result<PointerValue<'ctx>> {
         let value = self.int(value)?;
-        let (b, w, layout) = (&self.b, &self.w, self.target.layout);
-        let (first, last) = (*SMALL_INTS.start(), *SMALL_INTS.end());
-        let nth = b.build_int_sub(value, w.i64.const_int(first as u64, true), "")?;
-        let end = w.i64.const_int((last - first + 1) as u64, false);
-        let is_small = b.build_int_compare(IntPredicate::ULT, nth, end, "")?;
-        let size = w.i64.const_int(layout.small_int_size as u64, false);
+        let (nth, is_small) = self.nth_small(value)?;
         self.one_of(
             is_small,
-            |lower| {
-                let bytes = lower.b.build_int_mul(nth, size, "")?;
-                let int = lower.add_bytes(lower.w.address(lower.target.layout.small_ints), bytes)?;
-                // Where small ints are immortal their count says so, and is not even read.
-                if !lower.target.layout.immortal {
-                    lower.inc_ref(int)?;
-                }
-                Ok(int)
-            },
+            |lower| lower.small_int(nth),
             |lower| lower.object_or_leave(Entry::BoxInt, &[value.into()], Region::Refcount, exit),
         )
+    }
+
+    /// Which small int it is, and whether it is one.
+    fn nth_small(&self, value: IntValue<'ctx>) -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
+        let (first, last) = (*SMALL_INTS.start(), *SMALL_INTS.end());
+        let nth = self.b.build_int_sub(value, self.w.i64.const_int(first as u64, true), "")?;
+        let end = self.w.i64.const_int((last - first + 1) as u64, false);
+        Ok((nth, self.b.build_int_compare(IntPredicate::ULT, nth, end, "")?))
+    }
+
+    /// A new reference to a small int.
+    fn small_int(&mut self, nth: IntValue<'ctx>) -> Result<PointerValue<'ctx>> {
+        let layout = self.target.layout;
+        let size = self.w.i64.const_int(layout.small_int_size as u64, false);
+        let bytes = self.b.build_int_mul(nth, size, "")?;
+        let int = self.add_bytes(self.w.address(layout.small_ints), bytes)?;
+        // Where small ints are immortal their count says so, and is not even read.
+        if !layout.immortal {
+            self.inc_ref(int)?;
+        }
+        Ok(int)
     }
 
     /// Characters below 128 exist once each.

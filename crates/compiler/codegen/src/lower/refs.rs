@@ -103,7 +103,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         })
     }
 
-    fn dec_ref(&mut self, object: PointerValue<'ctx>, pos: Option<u32>) -> Result<()> {
+    pub(super) fn dec_ref(&mut self, object: PointerValue<'ctx>, pos: Option<u32>) -> Result<()> {
         self.with_count(object, |lower, count| {
             let less = lower.b.build_int_sub(count, count.get_type().const_int(1, false), "")?;
             lower.store_count(object, less)?;

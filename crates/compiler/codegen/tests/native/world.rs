@@ -284,15 +284,7 @@ impl World {
                     *items =
                         (0..len).map(item).collect::<Option<_>>().ok_or("a list item is no live object")?;
                 }
-                Object::Int(n) if n.abs() < 1 << 30 => {
-                    let size = self.arena.peek(block.words, 2) as i64;
-                    let digit = i128::from(self.arena.peek(block.words, 3) as u32);
-                    *n = match (self.layout.int, size) {
-                        (_, 0) | (IntLayout::Tagged, 1) => 0,
-                        (IntLayout::SignedSize, ..0) | (IntLayout::Tagged, 10) => -digit,
-                        _ => digit,
-                    };
-                }
+                Object::Int(n) => *n = int_of(|i| self.arena.peek(block.words, i), self.layout.int),
                 Object::Float(x) => *x = f64::from_bits(self.arena.peek(block.words, 2)),
                 Object::Instance { attrs, .. } => {
                     for (i, attr) in attrs.iter_mut().enumerate() {
@@ -476,6 +468,18 @@ fn int_words(n: i128, layout: IntLayout) -> Vec<(usize, u64)> {
     let pairs = digits.chunks(2).enumerate();
     let digits = pairs.map(|(i, d)| (3 + i, d[0] | d.get(1).copied().unwrap_or(0x5555_5555) << 32));
     std::iter::once((2, size as u64)).chain(digits).collect()
+}
+
+/// The int whose words these are: what `int_words` made, or machine code.
+fn int_of(word: impl Fn(usize) -> u64, layout: IntLayout) -> i128 {
+    let size = word(2) as i64;
+    let (len, negative) = match layout {
+        IntLayout::SignedSize => (size.unsigned_abs(), size < 0),
+        IntLayout::Tagged => (size as u64 >> 3, size & 3 == 2),
+    };
+    let digit = |i: u64| i128::from(word(3 + i as usize / 2) >> (32 * (i % 2)) & 0x3fff_ffff);
+    let magnitude: i128 = (0..len).map(|i| digit(i) << (30 * i)).sum();
+    if negative { -magnitude } else { magnitude }
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u64> {

@@ -331,18 +331,23 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             heap.list_mut(*list)?.push(*item);
             int(0)
         }
-        (Entry::ListSetFloat, [Obj(Some(list)), I64(index), Scalar::F64(value)]) => {
+        (Entry::ListSetFloat | Entry::ListSetInt, [Obj(Some(list)), I64(index), value]) => {
+            let (known, new) = match (entry, value) {
+                (Entry::ListSetFloat, Scalar::F64(x)) => (KnownType::Float, Object::Float(*x)),
+                (Entry::ListSetInt, I64(n)) => (KnownType::Int, Object::Int((*n).into())),
+                _ => return Err(bad(entry, args)),
+            };
             let slot = usize::try_from(*index).unwrap_or(usize::MAX);
             let Some(old) = heap.list(*list)?.get(slot).copied() else {
                 return Err(format!("index {index} is outside the list"));
             };
-            if !heap.type_is(old, KnownType::Float)? {
-                return Err(format!("the item at {index} is no float"));
+            if !heap.type_is(old, known)? {
+                return Err(format!("the item at {index} is no {}", known.name()));
             }
             if heap.ref_count(old) == 1 {
-                *heap.get_mut(old)? = Object::Float(*value);
+                *heap.get_mut(old)? = new;
             } else {
-                heap.list_mut(*list)?[slot] = heap.add(Object::Float(*value));
+                heap.list_mut(*list)?[slot] = heap.add(new);
                 heap.release(old)?;
             }
             int(0)

@@ -91,7 +91,7 @@ impl Tx<'_> {
         for (i, d) in delayed.iter().enumerate() {
             let depth = n - 1 - i;
             if let Some(num) = in_place[i] {
-                self.clobber_floats();
+                self.clobber_plain();
                 self.set_number(d.obj, d.at, d.old, num);
             } else {
                 self.replace_attr(depth, d.obj, d.at, true);

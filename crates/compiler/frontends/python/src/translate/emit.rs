@@ -449,8 +449,8 @@ impl<'a> Tx<'a> {
         self.st = st;
     }
 
-    /// A store into a float list may free a float that something fragile refers to.
-    pub(crate) fn clobber_floats(&mut self) {
+    /// A store into a list of numbers may free, or change, a number that something fragile refers to.
+    pub(crate) fn clobber_plain(&mut self) {
         let mut st = std::mem::take(&mut self.st);
         for val in st.locals.iter_mut().chain(st.stack.iter_mut()) {
             let plain = match val {

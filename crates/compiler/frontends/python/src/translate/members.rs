@@ -190,7 +190,7 @@ impl Tx<'_> {
         }
         let value = self.peek(1).clone();
         if let Some(num) = self.in_place(1, replaced) {
-            self.clobber_floats();
+            self.clobber_plain();
             self.set_number(o.v, member.at, old, num);
         } else {
             self.replace_attr(1, o.v, member.at, replaced.is_some());
@@ -241,7 +241,7 @@ impl Tx<'_> {
         let boxed = self.as_obj(value);
         self.st.stack[entry] = Val::Obj(boxed.clone());
         if plain {
-            self.clobber_floats();
+            self.clobber_plain();
         } else {
             self.clobber();
         }

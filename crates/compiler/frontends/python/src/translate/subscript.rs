@@ -266,7 +266,6 @@ impl Tx<'_> {
                 fact.map(|f| f.seen)
             }
         };
-        let seen_float = seen == Some(Seen::Exact(KnownType::Float));
         let plain = match seen {
             Some(Seen::Exact(k)) if k.is_plain() => {
                 let is = self.emit(Inst::TypeIs(old, k));
@@ -275,16 +274,22 @@ impl Tx<'_> {
             }
             _ => false,
         };
-        // A fresh float over a float: in place when nobody else holds the old one (engine rule 4). A float that came from
-        // an object is stored as that object.
-        if let Val::Num(n @ Num { flavour: Flavour::Float, boxed: None, .. }) = *self.peek(2)
-            && seen_float
-            && !self.is_held_elsewhere(2)
-        {
-            self.clobber_floats();
-            self.table(TableEntry::ListSetFloat, vec![o.v, i, n.v]);
-            self.drop_top(3);
-            return;
+        // A fresh number over one of its type: in place when nobody else holds the old one (engine rule 4). A float that
+        // came from an object is stored as that object; ints have no identity.
+        if let Val::Num(Num { flavour, boxed: None, v }) = *self.peek(2) {
+            let entry = match (flavour, seen) {
+                (Flavour::Float, Some(Seen::Exact(KnownType::Float))) if !self.is_held_elsewhere(2) => {
+                    Some(TableEntry::ListSetFloat)
+                }
+                (Flavour::Int, Some(Seen::Exact(KnownType::Int))) => Some(TableEntry::ListSetInt),
+                _ => None,
+            };
+            if let Some(entry) = entry {
+                self.clobber_plain();
+                self.table(entry, vec![o.v, i, v]);
+                self.drop_top(3);
+                return;
+            }
         }
         // Box and take references before anything changes.
         let len = self.st.stack.len();
@@ -292,7 +297,7 @@ impl Tx<'_> {
         let boxed = self.as_obj(value);
         self.st.stack[len - 3] = Val::Obj(boxed.clone());
         if plain {
-            self.clobber_floats();
+            self.clobber_plain();
         } else {
             self.clobber();
         }

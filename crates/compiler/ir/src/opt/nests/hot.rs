@@ -312,7 +312,7 @@ impl<'a> Hot<'a> {
                 }
                 let is_row = |v: &Value| rows.iter().any(|row| row.item == *v);
                 match inst {
-                    // Floats in lists may be replaced in a nest, lists may not.
+                    // Numbers in lists may be replaced in a nest, lists may not.
                     Inst::ItemGet(Seq::List, list, index)
                         if is_list.contains(v) && (self.guarded.contains(list) || is_row(list)) =>
                     {
@@ -411,11 +411,11 @@ impl<'a> Hot<'a> {
 }
 
 /// What may stand on the usual path: computation, array elements, floats of lists, exits; nothing that counts references
-/// or runs code, or changes what a list holds but for one float instead of another.
+/// or runs code, or changes what a list holds but for one number instead of another.
 pub(super) fn is_usual(inst: &Inst) -> bool {
     match inst {
         Inst::Table { entry, .. } => {
-            matches!(entry, Entry::PollPending | Entry::ListSetFloat)
+            matches!(entry, Entry::PollPending | Entry::ListSetFloat | Entry::ListSetInt)
                 || (entry.signature().effect == Effect::Pure
                     && !matches!(
                         entry,

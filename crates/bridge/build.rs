@@ -24,6 +24,8 @@ fn main() {
 
 fn link_statically() {
     println!("cargo::rustc-link-arg-cdylib=-Wl,--exclude-libs,ALL");
+    // The identity of the build: machine code in the cache is used by the build that made it only.
+    println!("cargo::rustc-link-arg-cdylib=-Wl,--build-id=sha1");
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR for every build script");
     let archives = Path::new(&out).join("archives");
     if archives.exists() {

@@ -31,6 +31,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
     module.add_function(wrap_pyfunction!(debug_enter_loops, module)?)?;
     super::parallel::register(module)?;
+    super::cache::register(module)?;
     crate::promote::register(module, Arc::new(promotion::Overdrive))
 }
 
@@ -46,12 +47,10 @@ fn jit_function<'py>(
     cache: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    // Accepted; there is nothing on disk yet that it could switch off.
-    let _ = cache;
     if is_off(py)? {
         return Ok(function.clone());
     }
-    jitted(function, strict, Wants { fastmath, parallel, nogil })
+    jitted(function, strict, Wants { fastmath, parallel, nogil, is_uncached: !cache })
 }
 
 fn jitted<'py>(function: &Bound<'py, PyAny>, is_strict: bool, wants: Wants) -> PyResult<Bound<'py, PyAny>> {

@@ -18,7 +18,7 @@ use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
 use overdrive_ir::function::{Function, Iterations};
 use overdrive_ir::opt::nests::NOT_PARALLEL;
-use overdrive_jit::{CompileRequest, JitError, Version as Code};
+use overdrive_jit::{CompileRequest, JitError, News, Version as Code};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyModuleMethods, PyResult, Python};
@@ -28,7 +28,7 @@ use super::consts::{Consts, Scope};
 use super::oracle::{Lessons, LiveOracle};
 use super::unit::Unit;
 use super::version::{Parts, Place, Version};
-use super::{compiler, debug, parallel, run};
+use super::{cache, compiler, debug, parallel, run};
 use crate::mechanics::activation::Activation;
 use crate::objects;
 use crate::promote::Progress;
@@ -39,6 +39,8 @@ struct Prepared {
     function: Function,
     parts: Parts,
     process: Process,
+    /// Machine code may come from the disk, and be kept there.
+    is_cached: bool,
 }
 
 /// What machine code is made for, copied so that it can be used without the GIL.
@@ -193,7 +195,7 @@ fn prepare<'py>(
         Entry::Call(_) => Place::Call,
         Entry::Loop { offset, .. } => Place::Loop(offset),
     };
-    Ok(Prepared { place, function, parts, process })
+    Ok(Prepared { place, function, parts, process, is_cached: !unit.wants.is_uncached })
 }
 
 /// Strict functions leave no line to CPython.
@@ -252,21 +254,37 @@ struct Made {
     time: Duration,
 }
 
-/// The stages that need no GIL. Runs on the compile thread.
-fn make(prepared: Prepared) -> Made {
+/// The stages that need no GIL. Runs on the compile thread. Whoever waits for the code comes first, then `keep`.
+fn make(prepared: Prepared) -> (Made, Option<News>) {
     let begin = Instant::now();
-    let Prepared { place, function, parts, process } = prepared;
+    let Prepared { place, function, parts, process, is_cached } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
-    let code =
-        compiler::outside_fork(|| generate(function, &process, parts.consts.addresses(), level, false));
-    Made { place, parts, code, time: begin.elapsed() }
+    let consts = parts.consts.addresses();
+    let mut code =
+        compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, is_cached));
+    let news = code.as_mut().ok().and_then(Code::take_news);
+    if let Ok(code) = &code
+        && (code.is_cached || news.is_some())
+    {
+        cache::count(code.is_cached);
+    }
+    (Made { place, parts, code, time: begin.elapsed() }, news)
+}
+
+/// Puts new code into the cache. A fork waits for it: a child could not go on with half a file.
+fn keep(news: Option<News>) {
+    if let (Some(news), Some(cache)) = (news, cache::cache()) {
+        compiler::outside_fork(|| news.keep(cache.store));
+    }
 }
 
 fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let job: compiler::Job = Box::new(move || {
+        let (made, news) = make(prepared);
         // The receiver is gone only when the waiting thread is.
-        let _ = sender.send(make(prepared));
+        let _ = sender.send(made);
+        keep(news);
     });
     compiler::submit_first(py, job)?;
     match py.detach(move || receiver.recv()) {
@@ -281,7 +299,7 @@ fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>
 fn compile_behind(py: Python<'_>, unit: &Arc<Unit>, prepared: Prepared) -> PyResult<Option<Made>> {
     let theirs = Arc::clone(unit);
     let job: compiler::Job = Box::new(move || {
-        let made = make(prepared);
+        let (made, news) = make(prepared);
         if compiler::closing() {
             // References cannot be dropped without the interpreter; the process is about to end.
             std::mem::forget((theirs, made));
@@ -291,6 +309,7 @@ fn compile_behind(py: Python<'_>, unit: &Arc<Unit>, prepared: Prepared) -> PyRes
             install(py, &theirs, made);
             drop(theirs);
         });
+        keep(news);
     });
     if compiler::submit(py, job)?.is_some() {
         unit.not_now();
@@ -303,7 +322,8 @@ fn generate(
     process: &Process,
     consts: &[usize],
     level: Level,
-    keep: bool,
+    texts: Texts,
+    is_cached: bool,
 ) -> Result<Code, JitError> {
     let target = Target {
         layout: &process.layout,
@@ -312,8 +332,18 @@ fn generate(
         vectors: &objects::vectors::library().forms,
         consts,
     };
-    let options = Options { forced: debug::forced(), cpu: None, keep, level };
-    overdrive_jit::compile(CompileRequest { function, options }, &target)
+    let keep = texts == Texts::Yes;
+    let options = Options { forced: debug::forced(), keep, level, ..Options::default() };
+    // What has texts is made for them, and what is made to fail is a test's.
+    let cache = if is_cached && !keep && !debug::is_on() { cache::cache() } else { None };
+    overdrive_jit::compile(CompileRequest { function, options }, &target, cache)
+}
+
+/// Whether LLVM IR and assembly are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Texts {
+    Yes,
+    No,
 }
 
 /// LLVM IR and assembly of a version: it is compiled once more, and thrown away.
@@ -324,8 +354,9 @@ pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, Stri
     let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
     let function = version.function().clone();
     let consts = version.consts.addresses().to_vec();
-    let code =
-        py.detach(|| compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, true)));
+    let code = py.detach(|| {
+        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, Texts::Yes, false))
+    });
     let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
     let text = |t: Option<&str>| t.unwrap_or_default().to_owned();
     Ok((text(code.llvm_ir()), text(code.asm())))

@@ -211,6 +211,7 @@ fn one_version<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, P
     }
     out.set_item("n_exits", version.function().exits.len())?;
     out.set_item("exits", exits)?;
+    out.set_item("cached", version.code.is_cached)?;
     out.set_item("entered", version.n_entered())?;
     out.set_item("code_size", version.code.code.code_size())?;
     out.set_item("leaf", version.is_leaf.get())?;

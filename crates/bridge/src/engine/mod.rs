@@ -16,6 +16,8 @@ mod consts;
 mod version;
 mod build;
 mod compiler;
+mod build_id;
+mod cache;
 // From a call to a version and out of it.
 mod unit;
 mod run;

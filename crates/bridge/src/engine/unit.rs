@@ -52,6 +52,8 @@ pub(crate) struct Wants {
     pub(crate) parallel: bool,
     /// Loops that need nothing of CPython let other threads run.
     pub(crate) nogil: bool,
+    /// Machine code is neither read from the disk nor kept there.
+    pub(crate) is_uncached: bool,
 }
 
 /// Who asked for native code.

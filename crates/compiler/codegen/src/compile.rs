@@ -9,7 +9,7 @@ use overdrive_ir::function::Function;
 use crate::abi::{NativeFn, Target};
 use crate::error::CodegenError;
 use crate::load::{self, CodeMemory};
-use crate::{lower, machine, passes};
+use crate::{lower, machine, pack, passes};
 
 /// Whether checks may be made to fail from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,12 +38,14 @@ pub struct Options {
     pub cpu: Option<String>,
     /// Keep LLVM IR and assembly as text, for `explain`. Doubles the time of a compile.
     pub keep: bool,
+    /// Keep the object, for another process to load.
+    pub pack: bool,
     pub level: Level,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { forced: Forced::No, cpu: None, keep: false, level: Level::Full }
+        Options { forced: Forced::No, cpu: None, keep: false, pack: false, level: Level::Full }
     }
 }
 
@@ -54,6 +56,7 @@ pub struct Compiled {
     entry: NativeFn,
     llvm_ir: Option<String>,
     asm: Option<String>,
+    packed: Option<Vec<u8>>,
     vector_functions: Vec<&'static str>,
     timings: Vec<(&'static str, Duration)>,
 }
@@ -77,6 +80,11 @@ impl Compiled {
     /// Assembly, with `Options::keep`.
     pub fn asm(&self) -> Option<&str> {
         self.asm.as_deref()
+    }
+
+    /// What `load` takes, with `Options::pack`; once.
+    pub fn take_packed(&mut self) -> Option<Vec<u8>> {
+        self.packed.take()
     }
 
     /// Functions of `math` that are called in a vector form.
@@ -131,11 +139,26 @@ pub fn compile(f: &Function, target: &Target<'_>, options: &Options) -> Result<C
     let object = machine.emit(&module, FileType::Object)?;
     clock.stage("emit");
 
-    let (memory, entry) = load::object(object.as_slice(), lower::SYMBOL)?;
+    let (memory, entry) = load::object(object.as_slice(), lower::SYMBOL, target)?;
     clock.stage("load");
 
+    let packed = options.pack.then(|| pack::pack(object.as_slice(), &vector_functions));
     let asm = asm.map(|text| String::from_utf8_lossy(text.as_slice()).trim_end_matches('\0').to_owned());
-    Ok(Compiled { memory, entry, llvm_ir, asm, vector_functions, timings: clock.stages })
+    Ok(Compiled { memory, entry, llvm_ir, asm, packed, vector_functions, timings: clock.stages })
+}
+
+/// Code that was compiled before, in this process or another: `packed` is what [`Compiled::take_packed`] gave there, and
+/// [`crate::key()`] of that compile was the same as of this one. Needs nothing of LLVM.
+///
+/// # Errors
+/// `Object` when the bytes are not such, or refer to something that `target` does not have; `Memory`.
+pub fn load(packed: &[u8], target: &Target<'_>) -> Result<Compiled, CodegenError> {
+    let mut clock = Clock::start();
+    let (object, vector_functions) = pack::unpack(packed)?;
+    let (memory, entry) = load::object(object, lower::SYMBOL, target)?;
+    clock.stage("load");
+    let timings = clock.stages;
+    Ok(Compiled { memory, entry, llvm_ir: None, asm: None, packed: None, vector_functions, timings })
 }
 
 struct Clock {

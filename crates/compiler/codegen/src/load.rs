@@ -1,8 +1,9 @@
 //! From LLVM's object file to code in memory.
 //!
-//! In: a relocatable ELF file of one function. Out: `CodeMemory` and the entry. Done by hand because it is small: one
-//! mapping per function, nothing registered anywhere, freed on drop, no lock shared with another LLVM in the process.
-//! Writable and executable at no time.
+//! In: a relocatable ELF file of one function, and the addresses that its symbols have here. Out: `CodeMemory` and the
+//! entry. Nothing of the file is trusted that could make loading go wrong; that its code is right is for whoever kept it
+//! to know. Done by hand because it is small: one mapping per function, nothing registered anywhere, freed on drop, no lock
+//! shared with another LLVM in the process. Writable and executable at no time.
 
 mod elf;
 mod relocate;
@@ -10,16 +11,23 @@ mod memory;
 
 pub(crate) use memory::CodeMemory;
 
-use crate::abi::NativeFn;
+use crate::abi::{NativeFn, Target};
 use crate::error::CodegenError;
 use elf::{Elf, Home, Section};
 use relocate::Link;
 
+/// No section asks for more than a page.
+const MOST_ALIGNED: usize = 4096;
+
 /// Loads the object and finds `symbol` in it.
-pub(crate) fn object(bytes: &[u8], symbol: &str) -> Result<(CodeMemory, NativeFn), CodegenError> {
+pub(crate) fn object(
+    bytes: &[u8],
+    symbol: &str,
+    target: &Target<'_>,
+) -> Result<(CodeMemory, NativeFn), CodegenError> {
     let elf = Elf::parse(bytes)?;
     let mut layout = Layout::of(&elf)?;
-    let externs = relocate::externs(&elf, &layout.at)?;
+    let externs = relocate::externs(&elf, &layout.at, target)?;
     let thunks = layout.place_thunks(externs.len());
 
     let mut memory = CodeMemory::reserve(layout.code_len, layout.data_len)?;
@@ -40,8 +48,11 @@ pub(crate) fn object(bytes: &[u8], symbol: &str) -> Result<(CodeMemory, NativeFn
             _ => None,
         })
         .ok_or_else(|| bad(format!("no symbol {symbol}")))?;
-    let start = layout.at[section].ok_or_else(|| bad(format!("{symbol} is not in a loaded section")))?;
-    let entry = memory.publish(&image, start + value as usize)?;
+    let start = layout.at.get(section).copied().flatten();
+    let start = start.ok_or_else(|| bad(format!("{symbol} is not in a loaded section")))?;
+    let entry = usize::try_from(value).ok().and_then(|value| start.checked_add(value));
+    let entry = entry.filter(|at| *at < memory.code_len());
+    let entry = memory.publish(&image, entry.ok_or_else(|| bad(format!("{symbol} is not in its code")))?)?;
     Ok((memory, entry))
 }
 
@@ -64,14 +75,14 @@ impl Layout {
         for section in &elf.sections {
             let len = match section {
                 s if !s.is_loaded() => None,
-                s if s.is_writable() && s.size > 0 => {
+                s if s.is_writable() && s.size > 0 && !s.is_constant() => {
                     return Err(bad(format!("writable section {}", s.name)));
                 }
                 s if s.is_code() => Some(&mut layout.code_len),
                 _ => Some(&mut layout.data_len),
             };
             layout.is_data.push(section.is_loaded() && !section.is_code());
-            layout.at.push(len.map(|len| place(len, section)));
+            layout.at.push(len.map(|len| place(len, section)).transpose()?);
         }
         Ok(layout)
     }
@@ -93,8 +104,11 @@ impl Layout {
     }
 }
 
-fn place(len: &mut usize, section: &Section<'_>) -> usize {
+fn place(len: &mut usize, section: &Section<'_>) -> Result<usize, CodegenError> {
+    if section.align > MOST_ALIGNED {
+        return Err(bad(format!("{} is aligned to {} bytes", section.name, section.align)));
+    }
     let at = len.next_multiple_of(section.align.max(1));
     *len = at + section.bytes.len();
-    at
+    Ok(at)
 }

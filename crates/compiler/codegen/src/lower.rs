@@ -33,6 +33,7 @@ use overdrive_ir::parallel::Parallel;
 use crate::abi::Target;
 use crate::compile::{Forced, Options};
 use crate::error::CodegenError;
+use crate::symbols::Symbols;
 use exits::Exits;
 use memory::Region;
 use words::Words;
@@ -57,6 +58,7 @@ pub(crate) fn module<'ctx>(
     let signature = words.ptr.fn_type(&[ptr, ptr, ptr, ptr], false);
     let function = module.add_function(SYMBOL, signature, Some(Linkage::External));
     words.describe_function(function);
+    let symbols = Symbols::of(target);
     let parallel = parallel::loops(f)?;
     let mut order = reverse_postorder(f)?;
     // What is inside of them goes into functions of its own.
@@ -74,6 +76,7 @@ pub(crate) fn module<'ctx>(
     let mut lower = Lower {
         f,
         target,
+        symbols: &symbols,
         forced: options.forced,
         context,
         module: &module,
@@ -115,6 +118,7 @@ enum Known {
 struct Lower<'a, 'ctx> {
     f: &'a Function,
     target: &'a Target<'a>,
+    symbols: &'a Symbols,
     forced: Forced,
     context: &'ctx Context,
     module: &'a Module<'ctx>,
@@ -390,6 +394,21 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.b.build_unconditional_branch(done)?;
         self.b.position_at_end(done);
         Ok(())
+    }
+
+    /// Something whose address the target knows: a symbol of the object, which gets its address when it is loaded. LLVM
+    /// may take two of them for two objects, as they are.
+    fn address(&self, address: usize) -> Result<PointerValue<'ctx>> {
+        if address == 0 {
+            return Ok(self.w.ptr.const_null());
+        }
+        let symbol = self.symbols.at(address);
+        let symbol =
+            symbol.ok_or_else(|| self.malformed(format!("{address:#x} is nothing of its target's")))?;
+        let name = symbol.to_string();
+        let global =
+            self.module.get_global(&name).unwrap_or_else(|| self.module.add_global(self.w.i8, None, &name));
+        Ok(global.as_pointer_value())
     }
 
     fn is_zero(&self, x: IntValue<'ctx>) -> Result<IntValue<'ctx>> {

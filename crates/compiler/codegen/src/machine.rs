@@ -61,6 +61,14 @@ fn host() -> (&'static str, &'static str) {
     (cpu, features)
 }
 
+/// Name and features of the processor that code is generated for.
+pub(crate) fn processor_of(options: &Options) -> (&str, &'static str) {
+    match &options.cpu {
+        Some(cpu) => (cpu, ""),
+        None => host(),
+    }
+}
+
 /// What code is made for on this machine: the processor's name and the features that it has, in LLVM's words.
 pub fn processor() -> (&'static str, Vec<&'static str>) {
     let (cpu, features) = host();
@@ -86,10 +94,7 @@ impl Machine {
             // A failure shows at `from_triple`, which then finds no target.
             let _ = inkwell::targets::Target::initialize_native(&config);
         });
-        let (cpu, features) = match &options.cpu {
-            Some(cpu) => (cpu.as_str(), ""),
-            None => host(),
-        };
+        let (cpu, features) = processor_of(options);
         let level = match options.level {
             Level::Quick => OptimizationLevel::Less,
             Level::Full => OptimizationLevel::Default,

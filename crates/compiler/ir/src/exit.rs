@@ -23,7 +23,7 @@ pub enum ExitKind {
 }
 
 /// One exit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Exit {
     pub kind: ExitKind,
     /// Bytecode offset (of the instruction's first prefix).
@@ -48,7 +48,7 @@ pub enum Own {
 }
 
 /// How one local or stack entry is rebuilt.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Slot {
     /// An unset local, or a null entry of the stack.
     Empty,

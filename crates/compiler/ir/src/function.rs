@@ -45,7 +45,7 @@ pub enum Iterations {
 }
 
 /// Data of one block.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct BlockData {
     pub params: Vec<Value>,
     /// Instructions with their result.

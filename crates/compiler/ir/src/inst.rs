@@ -139,7 +139,7 @@ pub enum Attr {
 }
 
 /// An instruction; its result (if any) is in `Function::result`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Inst {
     IConst(i64),
     /// Bits of a binary64.
@@ -269,7 +269,7 @@ pub enum Inst {
 }
 
 /// What ends a block.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Terminator {
     Jump(Block, Vec<Value>),
     Branch {

@@ -7,7 +7,8 @@ use overdrive_codegen::{CodegenError, Options, Services, Target};
 use overdrive_ir::entities::Value;
 use overdrive_ir::inst::{Inst, IntOp, Terminator};
 use overdrive_ir::parse::parse;
-use overdrive_jit::{CompileRequest, JitError, Version, compile};
+use overdrive_jit::{Cache, CompileRequest, JitError, Version, compile};
+use overdrive_store::Store;
 
 const TWICE: &str = r#"function "twice" args 1 {
 exit0 = resume 0 [borrow v0] [] "never"
@@ -26,6 +27,14 @@ b0(v0: obj):
 "#;
 
 fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitError> {
+    compiled_with(request, entries, None)
+}
+
+fn compiled_with(
+    request: CompileRequest,
+    entries: &[usize],
+    cache: Option<Cache<'_>>,
+) -> Result<Version, JitError> {
     let layout = ObjectLayout {
         int: IntLayout::SignedSize,
         immortal: false,
@@ -70,7 +79,7 @@ fn compiled(request: CompileRequest, entries: &[usize]) -> Result<Version, JitEr
         breaker_mask: 1,
     };
     let services = Services { exit: 0x4000, poll: 0x4100, should_fail: 0x4200, parallel: 0x4300 };
-    compile(request, &Target { layout: &layout, entries, services, vectors: &[], consts: &[] })
+    compile(request, &Target { layout: &layout, entries, services, vectors: &[], consts: &[] }, cache)
 }
 
 fn request(text: &str) -> CompileRequest {
@@ -117,4 +126,36 @@ fn a_table_without_the_entry_is_an_error() {
         Err(JitError::Codegen(CodegenError::MissingEntry(Entry::UnboxInt))) => {}
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn code_that_was_generated_before_comes_from_the_cache() {
+    let root = std::env::temp_dir().join(format!("overdrive-stages-{}", std::process::id()));
+    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("this process"));
+    let store = Store::new(root.join("code"), owner, 1 << 20);
+    let cache = |build| Some(Cache { store: &store, build });
+    let here = &[0x5000; Entry::ALL.len()];
+    let version = |build| compiled_with(request(TWICE), here, cache(build)).expect("compiles");
+
+    let mut first = version(b"one");
+    assert!(!first.is_cached);
+    assert!(!version(b"one").is_cached, "it is kept when its owner says so");
+    let news = first.take_news().expect("it was not there");
+    assert!(first.take_news().is_none());
+    news.keep(&store);
+
+    let mut second = version(b"one");
+    assert!(second.is_cached);
+    assert!(second.take_news().is_none());
+    assert_eq!(second.function, first.function);
+    assert_eq!(second.code.code_size(), first.code.code_size());
+    let names: Vec<&str> = second.timings.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["verify", "optimise", "cache"], "no code was generated");
+
+    assert!(!version(b"two").is_cached, "another build");
+    let other = request(&TWICE.replace("iadd", "isub"));
+    assert!(!compiled_with(other, here, cache(b"one")).expect("compiles").is_cached);
+    let mut uncached = compiled(request(TWICE), here).expect("compiles");
+    assert!(!uncached.is_cached && uncached.take_news().is_none());
+    std::fs::remove_dir_all(root).expect("ours");
 }

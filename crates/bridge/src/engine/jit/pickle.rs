@@ -11,6 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
 
+use crate::engine::unit::Wants;
+
 /// The methods of the type.
 pub(super) fn methods() -> *mut ffi::PyMethodDef {
     let method = |name: &'static CStr, f: ffi::PyCFunction, flags: c_int| ffi::PyMethodDef {
@@ -54,13 +56,14 @@ fn reduced<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let jit = py.import("overdrive")?.getattr("jit")?;
     let Some(original) = super::original(object) else { return Ok(name) };
     let wants = super::wants(object);
-    let asked = [("fastmath", wants.fastmath), ("parallel", wants.parallel), ("nogil", wants.nogil)];
-    if asked.iter().all(|(_, is_asked)| !is_asked) {
+    if wants == Wants::default() {
         return (jit, (original,)).into_bound_object(py);
     }
+    let Wants { fastmath, parallel, nogil, is_uncached } = wants;
     let options = PyDict::new(py);
-    for (name, is_asked) in asked {
-        options.set_item(name, is_asked)?;
+    let asked = [("fastmath", fastmath), ("parallel", parallel), ("nogil", nogil), ("cache", !is_uncached)];
+    for (name, value) in asked {
+        options.set_item(name, value)?;
     }
     let jit = py.import("functools")?.getattr("partial")?.call((jit,), Some(&options))?;
     (jit, (original,)).into_bound_object(py)

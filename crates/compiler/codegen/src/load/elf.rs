@@ -70,6 +70,11 @@ impl Section<'_> {
         self.flags & SHF_EXECINSTR != 0
     }
 
+    /// Constants that hold addresses: to be written while they are loaded, and never again.
+    pub(super) fn is_constant(&self) -> bool {
+        self.name.starts_with(".data.rel.ro")
+    }
+
     pub(super) fn is_writable(&self) -> bool {
         self.flags & SHF_WRITE != 0
     }

@@ -58,7 +58,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let b = self.context.create_builder();
         b.position_at_end(self.context.append_basic_block(function, ""));
         let args: Vec<_> = function.get_param_iter().map(Into::into).collect();
-        let call = b.build_indirect_call(signature, self.w.address(address), &args, "")?;
+        let call = b.build_indirect_call(signature, self.address(address)?, &args, "")?;
         self.w.describe_call(call, Touches::Nothing);
         let result = call.try_as_basic_value().basic();
         let result = result.ok_or_else(|| self.malformed(format!("{name} has no result")))?;

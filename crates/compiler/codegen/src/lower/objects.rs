@@ -81,7 +81,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         } else if address != 0 {
             self.learn(result, Known::NotNull);
         }
-        Ok(self.w.address(address))
+        self.address(address)
     }
 
     /// The type of an object.
@@ -92,7 +92,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     fn type_is(&self, object: PointerValue<'ctx>, ty: KnownType) -> Result<IntValue<'ctx>> {
         match self.target.layout.type_address(ty) {
-            Some(address) => self.same_address(self.type_of(object)?, self.w.address(address)),
+            Some(address) => self.same_address(self.type_of(object)?, self.address(address)?),
             None => Ok(self.w.i1.const_zero()),
         }
     }
@@ -118,7 +118,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             let (b, w) = (&lower.b, &lower.w);
             let field = |offset: i32| lower.at(array, offset.into());
             let found = lower.load_ptr(field(layout.array_descr)?, Region::ArrayHeader)?;
-            let same_dtype = lower.same_address(found, w.address(tag))?;
+            let same_dtype = lower.same_address(found, lower.address(tag)?)?;
             let rank = lower.load_int(w.i32, field(layout.array_ndim)?, 4, Region::ArrayHeader)?;
             let rank_wanted = w.i32.const_int(ndim.into(), false);
             let same_rank = b.build_int_compare(IntPredicate::EQ, rank, rank_wanted, "")?;
@@ -148,8 +148,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             Flavour::Float => {
                 self.load(w.f64, self.at(object, layout.float_value.into())?, 8, Region::Float)?
             }
-            Flavour::Bool => self.same_address(object, w.address(layout.true_))?.into(),
-            Flavour::NpBool => self.same_address(object, w.address(layout.np_true))?.into(),
+            Flavour::Bool => self.same_address(object, self.address(layout.true_)?)?.into(),
+            Flavour::NpBool => self.same_address(object, self.address(layout.np_true)?)?.into(),
             Flavour::NpF64 => self.load(w.f64, scalar()?, 8, Region::Value)?,
             Flavour::NpF32 => self.load(w.f32, scalar()?, 4, Region::Value)?,
             Flavour::NpI64 => self.load(w.i64, scalar()?, 8, Region::Value)?,

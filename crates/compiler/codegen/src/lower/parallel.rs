@@ -201,6 +201,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut body = Lower {
             f: self.f,
             target: self.target,
+            symbols: self.symbols,
             forced: self.forced,
             context: self.context,
             module: self.module,

@@ -61,7 +61,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             None => self.w.void.fn_type(&types, false),
         };
         let args: Vec<BasicMetadataValueEnum<'ctx>> = args.iter().map(|a| (*a).into()).collect();
-        let call = self.b.build_indirect_call(signature, self.w.address(address), &args, "")?;
+        let call = self.b.build_indirect_call(signature, self.address(address)?, &args, "")?;
         self.w.describe_call(call, touches);
         Ok(call)
     }

@@ -4,7 +4,7 @@ use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
 use inkwell::types::{BasicTypeEnum, FloatType, IntType, PointerType, VoidType};
-use inkwell::values::{CallSiteValue, FunctionValue, InstructionValue, MetadataValue, PointerValue};
+use inkwell::values::{CallSiteValue, FunctionValue, InstructionValue, MetadataValue};
 use overdrive_base::flavour::Ty;
 
 use super::memory::Regions;
@@ -133,11 +133,6 @@ impl<'ctx> Words<'ctx> {
             Ty::F64 => self.f64.into(),
             Ty::Obj | Ty::Ptr => self.ptr.into(),
         }
-    }
-
-    /// An address that is known now.
-    pub(super) fn address(&self, address: usize) -> PointerValue<'ctx> {
-        self.i64.const_int(address as u64, false).const_to_pointer(self.ptr)
     }
 
     /// The function's own attributes. Without built-ins LLVM makes no calls to C's library out of loops.

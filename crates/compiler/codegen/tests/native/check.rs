@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use overdrive_base::table::Entry;
-use overdrive_codegen::{Compiled, Level, Options, compile};
+use overdrive_codegen::{Compiled, Level, Options, compile, load};
 use overdrive_ir::function::Function;
 use overdrive_ir::interpret::heap::{Heap, Object, Ref};
 use overdrive_ir::interpret::mock::MockTable;
@@ -93,8 +93,11 @@ fn compiled(
     let consts: Vec<usize> = consts.consts.iter().map(|r| world.address(*r)).collect();
     let entries: Vec<usize> = entries();
     debug_assert_eq!(entries.len(), Entry::ALL.len());
-    let options = Options { forced, level, ..Options::default() };
-    match compile(f, &target(&world, &entries, &consts), &options) {
+    let options = Options { forced, level, pack: true, ..Options::default() };
+    let target = target(&world, &entries, &consts);
+    // What runs is what another process would load.
+    let packed = compile(f, &target, &options).map(|mut code| code.take_packed().expect("asked for"));
+    match packed.and_then(|packed| load(&packed, &target)) {
         Ok(code) => code,
         Err(e) => panic!("{e}\n{f}"),
     }

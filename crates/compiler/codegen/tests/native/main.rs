@@ -8,3 +8,4 @@ mod smoke;
 mod cases;
 mod numbers;
 mod contract;
+mod kept;

@@ -25,8 +25,8 @@ sys.path.insert(0, str(HERE))
 
 import kernels  # noqa: E402
 from comparison import asking, page, rounds, summary  # noqa: E402
+from comparison.tools import CACHED, PEERS, PYPY, THREADED, TOOLS  # noqa: E402
 from comparison.tools import HERE as OUR_PYTHON  # noqa: E402
-from comparison.tools import PEERS, PYPY, THREADED, TOOLS  # noqa: E402
 
 NO_PLOTS = "matplotlib is not installed: `pip install -r scripts/requirements/plot.txt`"
 if importlib.util.find_spec("matplotlib"):
@@ -211,6 +211,12 @@ def measure(chosen, progress):
         "load": [load, os.getloadavg()[0]],
         "options": {name: getattr(chosen, name) for name in FULL},
         "tools": list(said.values()),
+        "cached": [
+            {"name": t.name, "title": t.title, "version": said[own.name]["version"]}
+            for own in tools
+            for t in CACHED
+            if own.accelerate == t.accelerate
+        ],
         "threaded": [{"name": t.name, "title": t.title} for t in modes],
         "functions": functions,
         "calls": small,

@@ -12,24 +12,32 @@ import pathlib
 import select
 import signal
 import subprocess
+import tempfile
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
 PATIENCE = 180  # seconds; Numba compiles levenshtein in 3
 
 
-def environment():
-    """What workers inherit: nothing that steers an interpreter or a tool, and strings that hash alike in each run."""
+def environment(caches=None):
+    """What workers inherit: nothing that steers an interpreter or a tool, and strings that hash alike in each run.
+
+    `caches` is where a tool may keep what it compiled.
+    """
     dropped = ("PYTHON", "OVERDRIVE", "NUMBA", "PYPY")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, "PYTHONHASHSEED": "0"}
+    where = {} if caches is None else {"XDG_CACHE_HOME": str(caches)}
+    return {**kept, **where, "PYTHONHASHSEED": "0"}
 
 
 class Asked:
-    """A worker for one tool. A context manager: at its end the process ends."""
+    """A worker for one tool. A context manager: at its end the process ends.
 
-    def __init__(self, tool, interpreter, patience=PATIENCE):
+    What the tool keeps of its compiles lies in `caches`, or is gone with the process.
+    """
+
+    def __init__(self, tool, interpreter, patience=PATIENCE, caches=None):
         self.tool, self.interpreter, self.patience = tool, interpreter, patience
-        self.process = None
+        self.process, self.caches, self.own_caches = None, caches, None
 
     def __enter__(self):
         return self
@@ -38,13 +46,15 @@ class Asked:
         self.end()
 
     def start(self):
+        if self.caches is None:
+            self.own_caches = tempfile.TemporaryDirectory(prefix="bench-caches-")
         # A session of its own: Ctrl-C on the terminal reaches this process only, which then ends the workers.
         self.process = subprocess.Popen(
             [self.interpreter, WORKER, self.tool.accelerate],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(),
+            env=environment(self.caches or self.own_caches.name),
             start_new_session=True,
         )
 
@@ -58,7 +68,19 @@ class Asked:
         process.wait()
         process.stdin.close()
         process.stdout.close()
+        if self.own_caches is not None:
+            self.own_caches.cleanup()
+            self.own_caches = None
         return code
+
+    def finish(self):
+        """Lets the process end in its own time, if it has any."""
+        if self.process is not None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(self.patience)
+            except subprocess.TimeoutExpired:
+                pass  # `end` does not wait
 
     def ask(self, do, **order):
         """The answer to an order."""
@@ -85,7 +107,9 @@ class Asked:
         return {"refused": f"the process ended: {how}"}
 
 
-def once(tool, interpreter, do, **order):
-    """The answer of a process that is asked nothing else."""
-    with Asked(tool, interpreter) as worker:
-        return worker.ask(do, **order)
+def once(tool, interpreter, do, caches=None, **order):
+    """The answer of a process that is asked nothing else, and ends by itself: tools keep what they compiled until then."""
+    with Asked(tool, interpreter, caches=caches) as worker:
+        answer = worker.ask(do, **order)
+        worker.finish()
+        return answer

@@ -77,7 +77,7 @@ def speed_ups(data):
 def first_calls_in_short(data):
     """Medians over the functions, and the slowest."""
     parts = []
-    for tool in measured(data)[1:]:
+    for tool in first_callers(data)[1:]:
         found = summary.firsts(data, tool["name"])
         if found:
             slowest = max(found, key=found.get)
@@ -157,8 +157,13 @@ def steady_times(data):
     return table(["function", *map(title, tools)], rows)
 
 
+def first_callers(data):
+    """The tools that were there, and once more those that find machine code on the disk."""
+    return measured(data) + data.get("cached", [])
+
+
 def first_times(data):
-    tools = measured(data)
+    tools = first_callers(data)
     rows = []
     for function, entry in data["functions"].items():
         cells = []
@@ -286,7 +291,8 @@ The best time of a call, and how much more it was in the slowest round.
 
 {plot(data, "first-call", "Time of the first call, by function and tool, on a logarithmic scale")}
 The first call of a function in a fresh process, where everything else is imported: compile and run. Median (fastest – slowest);
-number of processes: {options["firsts"]}. CPython's and PyPy's is the call as it is.
+number of processes: {options["firsts"]}. CPython's and PyPy's is the call as it is. From the cache: of a process that finds the machine
+code which another one has kept on the disk.
 
 {first_times(data)}
 ## Small calls

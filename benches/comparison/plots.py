@@ -82,7 +82,8 @@ def draw(data, directory):
     """Writes both plots and returns the files."""
     base, *others = page.measured(data)
     faster = {t["name"]: summary.ratios(data, base["name"], t["name"], data["functions"]) for t in others}
-    first = {t["name"]: summary.firsts(data, t["name"]) for t in (base, *others)}
+    callers = page.first_callers(data)
+    first = {t["name"]: summary.firsts(data, t["name"]) for t in callers}
     first = {name: {f: seconds * 1e3 for f, seconds in found.items()} for name, found in first.items()}
     paths = directory / "steady.svg", directory / "first-call.svg"
     bars(
@@ -94,5 +95,5 @@ def draw(data, directory):
         lambda value: f"{page.digits(value)}×",
         line=1,
     )
-    bars(paths[1], data, [base, *others], first, "first call, ms", lambda ms: page.duration(ms / 1e3))
+    bars(paths[1], data, callers, first, "first call, ms", lambda ms: page.duration(ms / 1e3))
     return paths

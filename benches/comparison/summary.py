@@ -12,7 +12,7 @@ import statistics
 
 from comparison import rounds
 
-OURS, NUMBA, PYPY, CPYTHON = "overdrive", "numba", "pypy", "cpython"
+OURS, CACHED, NUMBA, PYPY, CPYTHON = "overdrive", "overdrive-cached", "numba", "pypy", "cpython"
 
 # Functions that Numba compiles, and what is asked of them.
 NUMERIC = (
@@ -137,6 +137,9 @@ def starts(data):
     yield at_most("first call, compile and run: median", median, 30, "{:.0f} ms")
     longest = found[slowest] * 1e3 if found else None
     yield at_most("first call, compile and run: slowest", longest, 100, "{:.0f} ms", slowest)
+    found = firsts(data, CACHED)
+    median = statistics.median(found.values()) * 1e3 if found else None
+    yield at_most("first call, machine code from the cache: median", median, 4, "{:.1f} ms")
     imported = data["imports"].get(OURS)
     yield at_most(
         "`import overdrive`", statistics.median(imported) * 1e3 if imported else None, 40, "{:.0f} ms"

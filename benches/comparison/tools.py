@@ -1,6 +1,7 @@
 """What is measured: a line for each tool, and for each mode of a tool.
 
-In: nothing. Out: `TOOLS`, the columns of the tables, and `THREADED`, those that run without the GIL.
+In: nothing. Out: `TOOLS`, the columns of the tables; `THREADED`, those that run without the GIL; `CACHED`, those whose
+first call finds machine code of an earlier process.
 
 A mode more is a line more: `Tool("overdrive-parallel", "Overdrive, parallel", HERE, "overdrive.jit(parallel=True)")`.
 """
@@ -42,4 +43,7 @@ TOOLS = [
 THREADED = [
     Tool("overdrive-nogil", "Overdrive, `nogil=True`", HERE, "overdrive.jit(nogil=True)"),
     Tool("numba-nogil", "Numba, `nogil=True`", PEERS, "numba.njit(nogil=True)", NUMBA_MISSING),
+]
+CACHED = [
+    Tool("overdrive-cached", "Overdrive, from the cache", HERE, "overdrive.jit"),
 ]

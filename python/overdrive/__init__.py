@@ -129,7 +129,8 @@ def jit(
     bit. NaN and infinities are not assumed away, checks and exceptions stay, called functions stay exact.
     ``parallel`` runs loops over `prange` on several threads, floats being summed in a stated order that
     does not depend on their number. ``nogil`` lets other threads run while a loop is inside numbers and
-    arrays only.
+    arrays only. Machine code is kept on the disk, and loaded from there instead of being made once more from
+    the same, in whatever process; without ``cache`` it is neither. ``overdrive cache info`` says where.
 
     >>> @jit
     ... def square(x):

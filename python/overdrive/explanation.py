@@ -24,7 +24,7 @@ class Explanation:
 
     ``functions`` holds the engine's data, one dict for each function: ``name``, ``file``, ``firstlineno``,
     ``lines`` (``line``, ``status``: ``native``, ``cpython`` or ``not compiled``, ``why``: sentences) and
-    ``versions`` (``types``, ``compile_ms``, ``exits``: ``line``, ``why``, ``count``).
+    ``versions`` (``types``, ``compile_ms``, ``cached``, ``exits``: ``line``, ``why``, ``count``).
     """
 
     def __init__(self, functions: list[dict[str, Any]], targets: list[Any]) -> None:
@@ -107,7 +107,8 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 def _lay_out(function: dict[str, Any]) -> Iterator[str]:
     yield f"{function['name']} ({function['file']}:{function['firstlineno']})"
     for version in function["versions"]:
-        yield f"  compiled for ({version['types']}) in {version['compile_ms']:.1f} ms"
+        cached = ", machine code from the cache" if version["cached"] else ""
+        yield f"  compiled for ({version['types']}) in {version['compile_ms']:.1f} ms{cached}"
         if version["fastmath"]:
             called = ", ".join(version["vector_functions"]) or "none"
             yield "    fastmath: results may differ from CPython's in the last bits"

@@ -26,6 +26,21 @@ def collect() -> dict[str, Any]:
         facts["why not"] = off
     if _loaded.core is not None:
         facts.update(_loaded.core.info())
+        facts["cache"] = of_cache()
+    return facts
+
+
+def of_cache() -> dict[str, Any]:
+    """Return what there is of the cache on the disk.
+
+    ``directory`` (None without one), ``entries`` and their ``bytes``, the ``limit`` of these, how many
+    versions this process has ``loaded`` and how many ``made`` that were not there; ``problem`` only where
+    there is one.
+    """
+    assert _loaded.core is not None
+    facts: dict[str, Any] = _loaded.core.cache_info()
+    if facts["problem"] is None:
+        del facts["problem"]
     return facts
 
 

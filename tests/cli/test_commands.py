@@ -36,7 +36,14 @@ def overdrive(directory, *arguments, env=None):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["explain", "--help"], ["info", "--help"], ["--version"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["explain", "--help"],
+        ["info", "--help"],
+        ["cache", "--help"],
+        ["--version"],
+    ],
     ids=" ".join,
 )
 def test_help_is_status_0(arguments, tmp_path):
@@ -59,6 +66,8 @@ def test_help_is_status_0(arguments, tmp_path):
         ["run", "-m"],
         ["explain"],
         ["info", "x"],
+        ["cache"],
+        ["cache", "x"],
         ["explain", "x.py", "--emit", "c"],
     ],
     ids=lambda arguments: " ".join(arguments) or "nothing",

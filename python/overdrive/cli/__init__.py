@@ -14,6 +14,7 @@ usage: overdrive <command> …
   run       run a program, find its hot functions and compile them while it runs
   explain   say for each line of a function whether it is compiled, and why not
   info      versions, processor, and which parts work on this interpreter
+  cache     where compiled code is kept on the disk, how much it is; remove it
   shm       list shared memory, remove what killed processes left
 
 overdrive <command> --help says more; overdrive --version prints the version.
@@ -27,10 +28,11 @@ def main() -> None:
         from overdrive.cli import run
 
         run.main(rest)
-    elif command in ("explain", "info", "shm"):
-        from overdrive.cli import explain, info, shm
+    elif command in ("explain", "info", "cache", "shm"):
+        from overdrive.cli import cache, explain, info, shm
 
-        sys.exit({"explain": explain, "info": info, "shm": shm}[command].main(rest))
+        commands = {"explain": explain, "info": info, "cache": cache, "shm": shm}
+        sys.exit(commands[command].main(rest))
     elif command in ("-h", "--help", "help"):
         sys.stdout.write(USAGE)
     elif command in ("-V", "--version"):

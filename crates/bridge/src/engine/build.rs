@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_codegen::{Level, Options, Services, Target};
+use overdrive_codegen::{Forced, Level, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
@@ -18,7 +18,7 @@ use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
 use overdrive_ir::function::{Function, Iterations};
 use overdrive_ir::opt::nests::NOT_PARALLEL;
-use overdrive_jit::{CompileRequest, JitError, News, Version as Code};
+use overdrive_jit::{Cache, CompileRequest, JitError, News, Version as Code};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyErr, PyModuleMethods, PyResult, Python};
@@ -39,8 +39,8 @@ struct Prepared {
     function: Function,
     parts: Parts,
     process: Process,
-    /// Machine code may come from the disk, and be kept there.
-    is_cached: bool,
+    /// Where machine code may come from, and be kept.
+    cache: Option<Cache<'static>>,
 }
 
 /// What machine code is made for, copied so that it can be used without the GIL.
@@ -195,7 +195,9 @@ fn prepare<'py>(
         Entry::Call(_) => Place::Call,
         Entry::Loop { offset, .. } => Place::Loop(offset),
     };
-    Ok(Prepared { place, function, parts, process, is_cached: !unit.wants.is_uncached })
+    // Asked for here: the environment, which says where it is, may change whenever nobody holds the GIL.
+    let cache = if unit.wants.is_uncached { None } else { cache::cache(py) };
+    Ok(Prepared { place, function, parts, process, cache })
 }
 
 /// Strict functions leave no line to CPython.
@@ -255,25 +257,27 @@ struct Made {
 }
 
 /// The stages that need no GIL. Runs on the compile thread. Whoever waits for the code comes first, then `keep`.
-fn make(prepared: Prepared) -> (Made, Option<News>) {
+fn make(prepared: Prepared) -> (Made, Unkept) {
     let begin = Instant::now();
-    let Prepared { place, function, parts, process, is_cached } = prepared;
+    let Prepared { place, function, parts, process, cache } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
     let consts = parts.consts.addresses();
-    let mut code =
-        compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, is_cached));
+    let mut code = compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, cache));
     let news = code.as_mut().ok().and_then(Code::take_news);
     if let Ok(code) = &code
         && (code.is_cached || news.is_some())
     {
         cache::count(code.is_cached);
     }
-    (Made { place, parts, code, time: begin.elapsed() }, news)
+    (Made { place, parts, code, time: begin.elapsed() }, news.zip(cache))
 }
 
-/// Puts new code into the cache. A fork waits for it: a child could not go on with half a file.
-fn keep(news: Option<News>) {
-    if let (Some(news), Some(cache)) = (news, cache::cache()) {
+/// Code that the cache does not have yet.
+type Unkept = Option<(News, Cache<'static>)>;
+
+/// Puts it there. A fork waits for it: a child could not go on with half a file.
+fn keep(unkept: Unkept) {
+    if let Some((news, cache)) = unkept {
         compiler::outside_fork(|| news.keep(cache.store));
     }
 }
@@ -281,10 +285,10 @@ fn keep(news: Option<News>) {
 fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let job: compiler::Job = Box::new(move || {
-        let (made, news) = make(prepared);
+        let (made, unkept) = make(prepared);
         // The receiver is gone only when the waiting thread is.
         let _ = sender.send(made);
-        keep(news);
+        keep(unkept);
     });
     compiler::submit_first(py, job)?;
     match py.detach(move || receiver.recv()) {
@@ -299,7 +303,7 @@ fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>
 fn compile_behind(py: Python<'_>, unit: &Arc<Unit>, prepared: Prepared) -> PyResult<Option<Made>> {
     let theirs = Arc::clone(unit);
     let job: compiler::Job = Box::new(move || {
-        let (made, news) = make(prepared);
+        let (made, unkept) = make(prepared);
         if compiler::closing() {
             // References cannot be dropped without the interpreter; the process is about to end.
             std::mem::forget((theirs, made));
@@ -309,7 +313,7 @@ fn compile_behind(py: Python<'_>, unit: &Arc<Unit>, prepared: Prepared) -> PyRes
             install(py, &theirs, made);
             drop(theirs);
         });
-        keep(news);
+        keep(unkept);
     });
     if compiler::submit(py, job)?.is_some() {
         unit.not_now();
@@ -323,7 +327,7 @@ fn generate(
     consts: &[usize],
     level: Level,
     texts: Texts,
-    is_cached: bool,
+    cache: Option<Cache<'_>>,
 ) -> Result<Code, JitError> {
     let target = Target {
         layout: &process.layout,
@@ -334,8 +338,8 @@ fn generate(
     };
     let keep = texts == Texts::Yes;
     let options = Options { forced: debug::forced(), keep, level, ..Options::default() };
-    // What has texts is made for them, and what is made to fail is a test's.
-    let cache = if is_cached && !keep && !debug::is_on() { cache::cache() } else { None };
+    // What is made to fail is a test's.
+    let cache = cache.filter(|_| options.forced == Forced::No);
     overdrive_jit::compile(CompileRequest { function, options }, &target, cache)
 }
 
@@ -355,7 +359,7 @@ pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, Stri
     let function = version.function().clone();
     let consts = version.consts.addresses().to_vec();
     let code = py.detach(|| {
-        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, Texts::Yes, false))
+        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, Texts::Yes, None))
     });
     let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
     let text = |t: Option<&str>| t.unwrap_or_default().to_owned();

@@ -30,8 +30,8 @@ static LOADED: AtomicU64 = AtomicU64::new(0);
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// For `jit::compile`, where there is a cache.
-pub(crate) fn cache() -> Option<Cache<'static>> {
-    opened().as_ref().ok().map(|opened| Cache { store: &opened.store, build: &opened.build })
+pub(crate) fn cache(py: Python<'_>) -> Option<Cache<'static>> {
+    opened(py).as_ref().ok().map(|opened| Cache { store: &opened.store, build: &opened.build })
 }
 
 /// Counts a version.
@@ -40,7 +40,8 @@ pub(crate) fn count(is_cached: bool) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-fn opened() -> &'static Result<Opened, String> {
+/// Whoever changes the environment holds the GIL too.
+fn opened(_: Python<'_>) -> &'static Result<Opened, String> {
     static OPENED: OnceLock<Result<Opened, String>> = OnceLock::new();
     OPENED.get_or_init(|| {
         let root = directory().ok_or("neither XDG_CACHE_HOME nor HOME is an absolute path")?;
@@ -72,7 +73,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn cache_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
-    let (store, mut problem) = match opened() {
+    let (store, mut problem) = match opened(py) {
         Ok(opened) => (Some(&opened.store), opened.store.problem()),
         Err(why) => (None, Some(why.clone())),
     };
@@ -93,8 +94,8 @@ fn cache_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// Removes every entry; gives how many there were and their bytes.
 #[pyfunction]
-fn cache_clear() -> PyResult<(u64, u64)> {
-    match opened() {
+fn cache_clear(py: Python<'_>) -> PyResult<(u64, u64)> {
+    match opened(py) {
         Ok(opened) => {
             let Usage { entries, bytes } =
                 opened.store.clear().map_err(|e| PyOSError::new_err(e.to_string()))?;

@@ -17,8 +17,6 @@ use crate::sweep::{self, Usage};
 
 /// How old the time of last use may become before a use renews it.
 const RENEWED_AFTER: Duration = Duration::from_secs(3600);
-/// One put in so many looks whether the whole has become too large.
-const PUTS_PER_SWEEP: u8 = 32;
 
 /// A directory of entries.
 #[derive(Debug)]
@@ -72,8 +70,8 @@ impl Store {
         if let Err(e) = self.write(key, payload) {
             self.remember(&e);
         }
-        // Keys are hashes, so this is one in so many, however many processes there are.
-        if key[31].is_multiple_of(PUTS_PER_SWEEP)
+        // Keys are hashes, so this is one put in 256, however many processes there are.
+        if key[31] == 0
             && let Err(e) = sweep::bound(&self.root, self.limit)
         {
             self.remember(&e);

@@ -7,7 +7,9 @@ use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry;
 use overdrive_codegen::{Compiled, Forced, Key, Level, Options, Target, VectorForm, compile, key, load};
 use overdrive_ir::function::Function;
+use overdrive_ir::interpret;
 use overdrive_ir::interpret::heap::{Heap, Object};
+use overdrive_ir::interpret::mock::MockTable;
 use overdrive_ir::parse::parse;
 
 use crate::run::{Run, entries, services, target};
@@ -83,9 +85,42 @@ fn it_finds_its_addresses_where_it_is_loaded() {
     let entries = entries();
     let packed = packed(&f, &target(&world, &entries, &here), &Options::default());
     let code: Compiled = load(&packed, &target(&world, &entries, &there)).expect("loads");
-    let mut run = Run::new(world, Default::default(), &f, vec![other]);
-    let outcome = run.call(&code, &[], overdrive_ir::interpret::Forced::No).expect("runs");
-    assert_eq!(outcome, overdrive_ir::interpret::Outcome::Returned(other));
+    let mut run = Run::new(world, MockTable::default(), &f, vec![other]);
+    let outcome = run.call(&code, &[], interpret::Forced::No).expect("runs");
+    assert_eq!(outcome, interpret::Outcome::Returned(other));
+}
+
+/// LLVM takes two symbols for two objects; an object that has two numbers among the constants is still one.
+#[test]
+fn one_object_is_one_symbol() {
+    let f = function(
+        r#"function "f" args 0 {
+const0 = code_const 1
+const1 = name 0
+b0:
+    v0 = oconst const0
+    v1 = oconst const1
+    incref v0
+    v2 = same v0, v1
+    branch v2, b1, b2
+b1:
+    return v1
+b2:
+    v3 = null
+    return v3
+}
+"#,
+    );
+    let mut heap = Heap::new();
+    let one = heap.add(Object::Int(1));
+    let mut world = World::new(heap, Python::V311);
+    world.adopt(one);
+    let (entries, consts) = (entries(), [world.address(one); 2]);
+    let packed = packed(&f, &target(&world, &entries, &consts), &Options::default());
+    let code = load(&packed, &target(&world, &entries, &consts)).expect("loads");
+    let mut run = Run::new(world, MockTable::default(), &f, vec![one, one]);
+    let outcome = run.call(&code, &[], interpret::Forced::No).expect("runs");
+    assert_eq!(outcome, interpret::Outcome::Returned(one));
 }
 
 #[test]

@@ -35,14 +35,7 @@ impl Dominators {
         for (i, b) in order.iter().enumerate() {
             rank[b.index()] = Some(i);
         }
-        let mut preds = vec![vec![]; order.len()];
-        for (i, b) in order.iter().enumerate() {
-            for s in block_successors(f, *b) {
-                if let Some(to) = rank[s.index()] {
-                    preds[to].push(i);
-                }
-            }
-        }
+        let preds = Predecessors::new(f, &order, &rank);
         // `order.len()` stands for "not known yet".
         let unknown = order.len();
         let mut idom = vec![unknown; order.len()];
@@ -53,7 +46,7 @@ impl Dominators {
         while changed {
             changed = false;
             for i in 1..order.len() {
-                let known = preds[i].iter().copied().filter(|p| idom[*p] != unknown);
+                let known = preds.of(i).iter().copied().filter(|p| idom[*p] != unknown);
                 let new = known.reduce(|a, b| meet(&idom, a, b)).unwrap_or(unknown);
                 changed |= std::mem::replace(&mut idom[i], new) != new;
             }
@@ -80,6 +73,39 @@ impl Dominators {
     }
 }
 
+/// Predecessors by rank, all in one vector: the tree is made for every pass anew, and small vectors would cost more than it.
+struct Predecessors {
+    /// Where those of each rank begin, and at last where they end.
+    starts: Vec<usize>,
+    all: Vec<usize>,
+}
+
+impl Predecessors {
+    fn new(f: &Function, order: &[Block], rank: &[Option<usize>]) -> Predecessors {
+        let edges = || {
+            let from = order.iter().enumerate();
+            from.flat_map(|(i, b)| targets(f, *b).into_iter().flatten().map(move |to| (i, to)))
+                .filter_map(|(i, to)| Some((i, rank[to.index()]?)))
+        };
+        let mut starts = vec![0; order.len() + 1];
+        edges().for_each(|(_, to)| starts[to + 1] += 1);
+        for i in 0..order.len() {
+            starts[i + 1] += starts[i];
+        }
+        let mut next = starts.clone();
+        let mut all = vec![0; starts[order.len()]];
+        for (from, to) in edges() {
+            all[next[to]] = from;
+            next[to] += 1;
+        }
+        Predecessors { starts, all }
+    }
+
+    fn of(&self, rank: usize) -> &[usize] {
+        &self.all[self.starts[rank]..self.starts[rank + 1]]
+    }
+}
+
 /// Nearest common dominator of two ranks.
 fn meet(idom: &[usize], mut a: usize, mut b: usize) -> usize {
     while a != b {
@@ -92,26 +118,30 @@ fn meet(idom: &[usize], mut a: usize, mut b: usize) -> usize {
     a
 }
 
-fn block_successors(f: &Function, block: Block) -> Vec<Block> {
-    let terminator = f.blocks[block.index()].terminator.as_ref();
-    let mut out = terminator.map_or(vec![], successors);
-    out.retain(|b| b.index() < f.blocks.len());
-    out
+/// As `successors`, those that exist.
+fn targets(f: &Function, block: Block) -> [Option<Block>; 2] {
+    let targets = match &f.blocks[block.index()].terminator {
+        Some(Terminator::Jump(b, _)) => [Some(*b), None],
+        Some(Terminator::Branch { then, els, .. }) => [Some(then.0), Some(els.0)],
+        Some(Terminator::Return(_) | Terminator::Exit(_)) | None => [None, None],
+    };
+    targets.map(|to| to.filter(|b| b.index() < f.blocks.len()))
 }
 
-fn reverse_postorder(f: &Function) -> Vec<Block> {
-    let mut post = Vec::new();
+/// Reachable blocks, each before those that it dominates.
+pub fn reverse_postorder(f: &Function) -> Vec<Block> {
+    let mut post = Vec::with_capacity(f.blocks.len());
     if f.blocks.is_empty() {
         return post;
     }
     let mut seen = vec![false; f.blocks.len()];
     seen[0] = true;
-    let mut work = vec![(Block(0), block_successors(f, Block(0)))];
-    while let Some((block, rest)) = work.last_mut() {
-        match rest.pop() {
+    let mut work = vec![(Block(0), targets(f, Block(0)))];
+    while let Some((block, [first, second])) = work.last_mut() {
+        match second.take().or_else(|| first.take()) {
             Some(next) if !seen[next.index()] => {
                 seen[next.index()] = true;
-                work.push((next, block_successors(f, next)));
+                work.push((next, targets(f, next)));
             }
             Some(_) => {}
             None => {

@@ -110,9 +110,12 @@ impl Exit {
     /// All values in spill order: locals, then stack.
     pub fn values(&self) -> Vec<Value> {
         let mut out = Vec::new();
-        for slot in self.locals.iter().chain(&self.stack) {
-            slot.each_value(&mut |v| out.push(v));
-        }
+        self.each_value(&mut |v| out.push(v));
         out
+    }
+
+    /// Calls `f` on every value, in that order.
+    pub fn each_value(&self, f: &mut dyn FnMut(Value)) {
+        self.locals.iter().chain(&self.stack).for_each(|slot| slot.each_value(f));
     }
 }

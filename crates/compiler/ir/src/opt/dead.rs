@@ -6,7 +6,7 @@
 
 use overdrive_base::table::Effect;
 
-use crate::entities::Value;
+use crate::entities::{ExitId, Value};
 use crate::function::Function;
 use crate::inst::{Inst, Terminator};
 use crate::opt::params::drop_params;
@@ -80,13 +80,20 @@ fn live(f: &Function) -> Vec<bool> {
     // What makes a value: the operands of a removable instruction, or the arguments for a parameter.
     let mut sources: Vec<Vec<Value>> = vec![vec![]; f.n_values()];
     let mut work: Vec<Value> = Vec::new();
+    // Many instructions share an exit, which has many values.
+    let mut is_read = vec![false; f.exits.len()];
+    let mut exit = |e: ExitId, work: &mut Vec<Value>| {
+        if !std::mem::replace(&mut is_read[e.index()], true) {
+            f.exits[e.index()].each_value(&mut |v| work.push(v));
+        }
+    };
     for block in &f.blocks {
         for (inst, result) in &block.insts {
             match result {
                 Some(v) if is_removable(inst) => sources[v.index()] = inst.operands(),
                 _ => work.extend(inst.operands()),
             }
-            work.extend(inst.exit().into_iter().flat_map(|e| f.exits[e.index()].values()));
+            inst.exit().into_iter().for_each(|e| exit(e, &mut work));
         }
         let mut edge = |to: usize, args: &[Value]| {
             for (param, arg) in f.blocks[to].params.iter().zip(args) {
@@ -101,7 +108,7 @@ fn live(f: &Function) -> Vec<bool> {
                 work.push(*cond);
             }
             Some(Terminator::Return(v)) => work.push(*v),
-            Some(Terminator::Exit(e)) => work.extend(f.exits[e.index()].values()),
+            Some(Terminator::Exit(e)) => exit(*e, &mut work),
             None => {}
         }
     }

@@ -3,7 +3,7 @@
 //! Floats are left alone: LLVM folds them, and which NaN comes out is not ours to say. A checked operation on constants
 //! becomes its result when that fits; when it does not, the exit stays as it is.
 
-use crate::dominators::Dominators;
+use crate::dominators::reverse_postorder;
 use crate::entities::Value;
 use crate::function::Function;
 use crate::inst::{BoolOp, FloatUnary, Inst, Terminator};
@@ -20,7 +20,7 @@ enum Folded {
 
 /// The pass.
 pub fn run(f: &mut Function) {
-    let order = Dominators::new(f).order;
+    let order = reverse_postorder(f);
     // Constant that defines a value, and value that stands for it.
     let mut known: Vec<Option<Inst>> = vec![None; f.n_values()];
     let mut same: Vec<Option<Value>> = vec![None; f.n_values()];

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use overdrive_base::flavour::Ty;
 use overdrive_base::table::Entry;
 
-use crate::dominators::{Dominators, successors};
+use crate::dominators::{Dominators, reverse_postorder, successors};
 use crate::entities::{Block, Value};
 use crate::function::Function;
 use crate::inst::{BoolOp, Cmp, Inst, IntOp, Terminator};
@@ -511,7 +511,7 @@ fn copy_rest(
         f.blocks[new.index()].cold = f.blocks[old.index()].cold;
     }
     f.terminate(entry, Terminator::Jump(blocks[&shape.join], results));
-    let order: Vec<Block> = Dominators::new(f).order.into_iter().filter(|b| shape.rest.contains(b)).collect();
+    let order: Vec<Block> = reverse_postorder(f).into_iter().filter(|b| shape.rest.contains(b)).collect();
     for old in order {
         let new = blocks[&old];
         copies.insts(f, old, new, None);

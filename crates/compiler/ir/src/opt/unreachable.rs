@@ -1,27 +1,26 @@
 //! Removes blocks that no way from the entry leads to; the others keep their order and move up.
 
-use crate::dominators::Dominators;
+use crate::dominators::reverse_postorder;
 use crate::entities::Block;
 use crate::function::Function;
 use crate::inst::Terminator;
 
 /// The pass.
 pub fn run(f: &mut Function) {
-    let dominators = Dominators::new(f);
-    if dominators.order.len() == f.blocks.len() {
+    let order = reverse_postorder(f);
+    if order.len() == f.blocks.len() {
         return;
     }
+    let mut reachable = vec![false; f.blocks.len()];
+    order.iter().for_each(|b| reachable[b.index()] = true);
     let mut new_number = vec![Block(0); f.blocks.len()];
     let mut kept = 0;
     for (i, number) in new_number.iter_mut().enumerate() {
         *number = Block(kept);
-        kept += u32::from(dominators.reachable(Block(i as u32)));
+        kept += u32::from(reachable[i]);
     }
-    let mut i = 0;
-    f.blocks.retain(|_| {
-        i += 1;
-        dominators.reachable(Block(i - 1))
-    });
+    let mut of_blocks = reachable.into_iter();
+    f.blocks.retain(|_| of_blocks.next() == Some(true));
     // Successors of reachable blocks are reachable, so every number that is looked up was given.
     for block in &mut f.blocks {
         match &mut block.terminator {

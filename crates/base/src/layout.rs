@@ -99,6 +99,13 @@ pub struct ObjectLayout {
 }
 
 impl ObjectLayout {
+    /// Where an address lies among the small ints, in bytes from the first.
+    pub fn among_small_ints(&self, address: usize) -> Option<usize> {
+        let n = (SMALL_INTS.end() - SMALL_INTS.start() + 1) as usize;
+        let bytes = address.checked_sub(self.small_ints)?;
+        (self.small_ints != 0 && bytes < n * self.small_int_size as usize).then_some(bytes)
+    }
+
     /// Address of an exact type, or `None` when this process does not have it.
     pub fn type_address(&self, ty: KnownType) -> Option<usize> {
         Some(self.types[ty as usize]).filter(|a| *a != 0)

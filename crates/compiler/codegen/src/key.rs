@@ -7,7 +7,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use overdrive_base::layout::{IntLayout, ObjectLayout};
+use overdrive_base::layout::{InstanceLayout, IntLayout, ObjectLayout};
 use overdrive_ir::function::Function;
 
 use crate::abi::Target;
@@ -29,6 +29,9 @@ pub fn key(f: &Function, target: &Target<'_>, options: &Options, build: &[u8]) -
         symbol.hash(&mut all);
         role.hash(&mut all);
     }
+    for address in target.consts {
+        target.layout.among_small_ints(*address).hash(&mut all);
+    }
     function(f, &mut all);
     *blake3::hash(&all.0).as_bytes()
 }
@@ -44,6 +47,10 @@ fn layout(layout: &ObjectLayout, to: &mut Bytes) {
         int,
         immortal,
         ob_type,
+        type_version,
+        instance,
+        class_names,
+        class_names_used,
         var_size,
         list_items,
         list_allocated,
@@ -60,7 +67,14 @@ fn layout(layout: &ObjectLayout, to: &mut Bytes) {
         array_flags_read,
         array_flags_write,
         np_scalar_value,
+        small_int_size,
+        str_state,
+        str_state_mask,
+        str_state_ascii,
+        str_ascii_data,
         // Addresses.
+        small_ints: _,
+        characters: _,
         types: _,
         descrs: _,
         tensor_tags: _,
@@ -77,8 +91,17 @@ fn layout(layout: &ObjectLayout, to: &mut Bytes) {
         IntLayout::SignedSize => 0u8.hash(to),
         IntLayout::Tagged => 1u8.hash(to),
     }
+    match instance {
+        InstanceLayout::Pointed { values } => (0u8, *values).hash(to),
+        InstanceLayout::Tagged { word } => (1u8, *word).hash(to),
+        InstanceLayout::Inline { valid, values, dict } => (2u8, valid, values, dict).hash(to),
+    }
+    (small_int_size, str_state, str_state_mask, str_state_ascii, str_ascii_data).hash(to);
     let offsets = [
         ob_type,
+        type_version,
+        class_names,
+        class_names_used,
         var_size,
         list_items,
         list_allocated,

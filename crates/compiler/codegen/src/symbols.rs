@@ -41,6 +41,9 @@ pub(crate) enum Singleton {
     False,
     NpTrue,
     NpFalse,
+    /// The first of the small ints, the table of the ASCII characters.
+    SmallInts,
+    Characters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +73,15 @@ impl Display for Symbol {
 }
 
 impl Singleton {
-    const ALL: [Singleton; 5] =
-        [Singleton::None, Singleton::True, Singleton::False, Singleton::NpTrue, Singleton::NpFalse];
+    const ALL: [Singleton; 7] = [
+        Singleton::None,
+        Singleton::True,
+        Singleton::False,
+        Singleton::NpTrue,
+        Singleton::NpFalse,
+        Singleton::SmallInts,
+        Singleton::Characters,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -80,6 +90,8 @@ impl Singleton {
             Singleton::False => "false",
             Singleton::NpTrue => "np_true",
             Singleton::NpFalse => "np_false",
+            Singleton::SmallInts => "small_ints",
+            Singleton::Characters => "characters",
         }
     }
 
@@ -90,6 +102,8 @@ impl Singleton {
             Singleton::False => layout.false_,
             Singleton::NpTrue => layout.np_true,
             Singleton::NpFalse => layout.np_false,
+            Singleton::SmallInts => layout.small_ints,
+            Singleton::Characters => layout.characters,
         }
     }
 }
@@ -197,7 +211,7 @@ pub(crate) fn address(name: &str, target: &Target<'_>) -> Option<usize> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use overdrive_base::layout::IntLayout;
+    use overdrive_base::layout::{InstanceLayout, IntLayout};
 
     use super::*;
 
@@ -208,6 +222,17 @@ pub(crate) mod tests {
             int: IntLayout::SignedSize,
             immortal: false,
             ob_type: 8,
+            type_version: 64,
+            instance: InstanceLayout::Pointed { values: -32 },
+            class_names: 128,
+            class_names_used: 24,
+            small_ints: address(105),
+            small_int_size: 32,
+            str_state: 32,
+            str_state_mask: 0x60,
+            str_state_ascii: 0x60,
+            str_ascii_data: 48,
+            characters: address(106),
             var_size: 16,
             list_items: 24,
             list_allocated: 32,
@@ -270,7 +295,7 @@ pub(crate) mod tests {
             assert!(!names.contains(&name), "{name} twice");
             names.push(name);
         }
-        assert_eq!(names.len(), 5 + KnownType::ALL.len() + 12 + 4 + Entry::ALL.len() + 3 + 2);
+        assert_eq!(names.len(), 7 + KnownType::ALL.len() + 12 + 4 + Entry::ALL.len() + 3 + 2);
     }
 
     #[test]

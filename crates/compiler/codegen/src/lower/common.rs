@@ -225,7 +225,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let layout = self.target.layout;
         let size = self.w.i64.const_int(layout.small_int_size as u64, false);
         let bytes = self.b.build_int_mul(nth, size, "")?;
-        let int = self.add_bytes(self.w.address(layout.small_ints), bytes)?;
+        let int = self.add_bytes(self.address(layout.small_ints)?, bytes)?;
         // Where small ints are immortal their count says so, and is not even read.
         if !layout.immortal {
             self.inc_ref(int)?;
@@ -244,7 +244,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 let at = lower.add_bytes(data, position)?;
                 let character = lower.load_int(lower.w.i8, at, 1, Region::Value)?;
                 let character = lower.b.build_int_z_extend(character, lower.w.i64, "")?;
-                let table = lower.w.address(lower.target.layout.characters);
+                let table = lower.address(lower.target.layout.characters)?;
                 let object = lower.load_ptr(lower.slot(table, character)?, Region::Scratch)?;
                 lower.note(object.into(), lower.w.kinds.invariant_load, lower.w.empty);
                 if !lower.target.layout.immortal {

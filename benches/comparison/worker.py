@@ -108,13 +108,18 @@ class Worker:
         arguments = self.case.arguments()
         return {"parts": parts(self.function(*arguments), arguments)}
 
+    def arguments(self):
+        """Arguments that no call has changed. Objects are made as a program makes them: a copy by `copy` has its attributes
+        in a dictionary."""
+        return self.case.arguments() if self.case.kind == "object" else copy.deepcopy(self.pristine)
+
     def window(self, seconds, at_least=1):
         """The best time of a call within some seconds."""
         best, n, end = float("inf"), 0, perf_counter() + seconds
         number = 1
         while n < at_least or perf_counter() < end:
             if self.timer is None:
-                best = min(best, self.seconds_of(self.function, *copy.deepcopy(self.pristine)))
+                best = min(best, self.seconds_of(self.function, *self.arguments()))
             else:
                 best = min(best, self.seconds_of(self.timer.timeit, number) / number)
                 number = max(1, int(SHORT / best))

@@ -383,6 +383,24 @@ def test_exits_keep_no_reference_to_the_stub():
         overdrive.demote(divided)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="small ints are immortal")
+def test_counts_of_small_ints_stay():
+    """One that stands in the code and one that is looked up by its value are the same object."""
+
+    def f(items, n):
+        items[0] = n
+        return (5, n + 0, 5, n + 1, 6), items[0]
+
+    compiled = overdrive.jit(f)
+    for _ in range(10):
+        assert compiled([1], 5) == ((5, 5, 5, 6, 6), 5)
+    before = [sys.getrefcount(5), sys.getrefcount(6)]
+    for _ in range(2000):
+        compiled([1], 5)
+    after = [sys.getrefcount(5), sys.getrefcount(6)]
+    assert all(abs(a - b) < 50 for a, b in zip(after, before))
+
+
 def test_a_stub_dies_with_its_demotion_whatever_exits_there_were():
     promoted(divided, 3, 2)
     for _ in range(10):

@@ -227,18 +227,27 @@ def test_a_result_and_an_attribute_are_one_object():
             self.x = x
             return x
 
+        def both(self, a):
+            self.x = self.y = a * 0.0
+            return self.x
+
     def f(o, a, b):
         r = o.put(a, b)
         s = o.keep(a)
-        return r is o.x, s is o.x, s in [o.x], r != r
+        kept = r is o.x, s is o.x, s in [o.x], r != r
+        t = o.both(a)
+        return kept, t is o.x, o.x is o.y, t is s, t in [o.y]
 
     def g(items, a, b):
         x = a * b
         items[0] = x
-        return items[0] is x, x in items
+        found = items[0] is x, x in items
+        y = x + b
+        items[0] = items[1] = y
+        return found, items[0] is y, items[1] is y, x in items, y in items
 
     alike(f, lambda: [Own(), math.inf, 0.0])
-    alike(g, lambda: [[1.5], math.inf, 0.0])
+    alike(g, lambda: [[1.5, 2.5], math.inf, 0.0])
 
 
 class TestChanges:

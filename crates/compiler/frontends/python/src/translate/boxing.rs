@@ -52,7 +52,7 @@ impl Tx<'_> {
     }
 
     /// A computed float is boxed once: the locals that hold it keep the object (identity decides `nan in [nan]`).
-    fn remember_box(&mut self, n: Num, v: Value) {
+    pub(crate) fn remember_box(&mut self, n: Num, v: Value) {
         if !matches!(n.flavour, Flavour::Float | Flavour::NpF64) || self.forgetful {
             return;
         }
@@ -72,8 +72,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Whether the number `depth` entries below the top is held elsewhere too, where it is read again: then it must have one
-    /// object, which both have.
+    /// Whether the number `depth` entries below the top is held elsewhere too, where it is read again: then both must have
+    /// one object.
     pub(crate) fn is_held_elsewhere(&self, depth: usize) -> bool {
         let Val::Num(n) = self.peek(depth) else { return false };
         let at = self.st.stack.len() - depth - 1;
@@ -82,6 +82,15 @@ impl Tx<'_> {
         let locals = self.st.locals.iter().enumerate().filter(|(i, _)| is_live(*i)).map(|(_, val)| val);
         let stack = self.st.stack.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, val)| val);
         locals.chain(stack).any(|val| val.holds(n.v))
+    }
+
+    /// The float `depth` entries below the top is `object` now, where it was stored and wherever else it is held. The entry
+    /// is unset afterwards.
+    pub(crate) fn remember_stored(&mut self, depth: usize, object: Value) {
+        let at = self.st.stack.len() - depth - 1;
+        if let Val::Num(num) = std::mem::replace(&mut self.st.stack[at], Val::Unset) {
+            self.remember_box(num, object);
+        }
     }
 
     /// Runs `f` while boxes are not remembered: where the state is being taken apart, or on one side of a branch.

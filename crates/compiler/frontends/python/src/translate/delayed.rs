@@ -9,7 +9,7 @@ use overdrive_ir::inst::Attr;
 
 use crate::facts::Member;
 use crate::translate::emit::{Edge, Tx};
-use crate::translate::value::{Num, Obj, Val};
+use crate::translate::value::{Obj, Val};
 
 /// A store into an attribute that was tested, and is made when the body it stands in has returned.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,10 +78,8 @@ impl Tx<'_> {
         let base = self.st.stack.len();
         self.st.stack.extend(delayed.iter().map(|d| d.value.clone()));
         let n = delayed.len();
-        let in_place: Vec<Option<Num>> =
-            (0..n).map(|i| self.in_place(n - 1 - i, Some(delayed[i].replaced))).collect();
-        for i in 0..n {
-            if in_place[i].is_some() {
+        for (i, d) in delayed.iter().enumerate() {
+            if self.in_place(n - 1 - i, Some(d.replaced)).is_some() {
                 continue;
             }
             let value = std::mem::replace(&mut self.st.stack[base + i], Val::Unset);
@@ -90,9 +88,9 @@ impl Tx<'_> {
         }
         for (i, d) in delayed.iter().enumerate() {
             let depth = n - 1 - i;
-            if let Some(num) = in_place[i] {
-                self.clobber_plain();
-                self.set_number(d.obj, d.at, d.old, num);
+            // One that was stored twice is an object by now.
+            if let Some(num) = self.in_place(depth, Some(d.replaced)) {
+                self.overwrite(depth, d.obj, d.at, d.old, num);
             } else {
                 self.replace_attr(depth, d.obj, d.at, true);
             }

@@ -190,8 +190,7 @@ impl Tx<'_> {
         }
         let value = self.peek(1).clone();
         if let Some(num) = self.in_place(1, replaced) {
-            self.clobber_plain();
-            self.set_number(o.v, member.at, old, num);
+            self.overwrite(1, o.v, member.at, old, num);
         } else {
             self.replace_attr(1, o.v, member.at, replaced.is_some());
         }
@@ -256,19 +255,28 @@ impl Tx<'_> {
     }
 
     /// The computed number `depth` entries below the top, if it may overwrite an object of this type that nobody else holds
-    /// (engine rule 4). Ints have no identity to keep; a float that lives on elsewhere must become one object for both.
+    /// (engine rule 4). A float that came from an object is stored as that object; ints have no identity.
     pub(crate) fn in_place(&self, depth: usize, replaced: Option<KnownType>) -> Option<Num> {
         let Val::Num(num @ Num { boxed: None, .. }) = *self.peek(depth) else { return None };
-        let fits = match (num.flavour, replaced) {
-            (Flavour::Float, Some(KnownType::Float)) => !self.is_held_elsewhere(depth),
-            (Flavour::Int, Some(KnownType::Int)) => true,
-            _ => false,
-        };
+        let fits = matches!(
+            (num.flavour, replaced),
+            (Flavour::Float, Some(KnownType::Float)) | (Flavour::Int, Some(KnownType::Int))
+        );
         fits.then_some(num)
     }
 
-    /// Writes a number over `old`, an exact object of its type.
-    pub(crate) fn set_number(&mut self, obj: Value, at: Attr, old: Value, num: Num) {
+    /// Stores the number `depth` entries below the top over `old`, an exact object of its type.
+    pub(crate) fn overwrite(&mut self, depth: usize, obj: Value, at: Attr, old: Value, num: Num) {
+        let is_held = num.flavour == Flavour::Float && self.is_held_elsewhere(depth);
+        self.clobber_plain();
+        self.set_number(obj, at, old, num);
+        if is_held {
+            let now = self.emit(Inst::AttrGet(at, obj));
+            self.remember_stored(depth, now);
+        }
+    }
+
+    fn set_number(&mut self, obj: Value, at: Attr, old: Value, num: Num) {
         let (can, set, entry) = match num.flavour {
             Flavour::Int => {
                 let fits = self.emit(Inst::IntFits(old, num.v));

@@ -278,15 +278,18 @@ impl Tx<'_> {
         // came from an object is stored as that object; ints have no identity.
         if let Val::Num(Num { flavour, boxed: None, v }) = *self.peek(2) {
             let entry = match (flavour, seen) {
-                (Flavour::Float, Some(Seen::Exact(KnownType::Float))) if !self.is_held_elsewhere(2) => {
-                    Some(TableEntry::ListSetFloat)
-                }
+                (Flavour::Float, Some(Seen::Exact(KnownType::Float))) => Some(TableEntry::ListSetFloat),
                 (Flavour::Int, Some(Seen::Exact(KnownType::Int))) => Some(TableEntry::ListSetInt),
                 _ => None,
             };
             if let Some(entry) = entry {
+                let is_held = flavour == Flavour::Float && self.is_held_elsewhere(2);
                 self.clobber_plain();
                 self.table(entry, vec![o.v, i, v]);
+                if is_held {
+                    let item = self.emit(Inst::ItemGet(Seq::List, o.v, i));
+                    self.remember_stored(2, item);
+                }
                 self.drop_top(3);
                 return;
             }

@@ -38,6 +38,25 @@ def deep(a, i, j, n):
     return s
 
 
+def columns(b, lo, hi, m):
+    """Indices into rows of different lengths, that may count from their ends."""
+    sums = []
+    for j in range(lo, hi):
+        s = 0.0
+        for k in range(m):
+            s += b[k][j]
+        sums.append(s)
+    return sums
+
+
+def column_sum(b, lo, hi, m):
+    s = 0.0
+    for j in range(lo, hi):
+        for k in range(m):
+            s += b[k][j] * (j + 5)
+    return s
+
+
 def mixed(a, out, n):
     """Rows are read under a condition only."""
     hits = 0
@@ -146,6 +165,20 @@ def test_indices_from_the_end_and_rows_read_while_written():
         agree(shifted, itself)
 
 
+@pytest.mark.parametrize("fn", [columns, column_sum])
+def test_columns_from_the_end(fn):
+    def ragged():
+        return [[float(100 * k + j) for j in range(6 + k % 3)] for k in range(40)]
+
+    for lo, hi in [(0, 6), (-3, 6), (-6, 0), (-7, 2), (0, 7), (-1, 1)]:
+        agree(fn, lambda lo=lo, hi=hi: (ragged(), lo, hi, 40))
+        # By a version for indices that do not.
+        jitted = fresh(fn)
+        for _ in range(3):
+            jitted(ragged(), 0, 6, 40)
+        assert same(outcome(jitted, (ragged(), lo, hi, 40)), outcome(fn, (ragged(), lo, hi, 40)))
+
+
 def test_lists_in_lists_in_lists():
     def make(i, j):
         return lambda: ([matrix(3, 40, s) for s in range(3)], i, j, 40)
@@ -153,9 +186,29 @@ def test_lists_in_lists_in_lists():
     for i in (-4, -3, -1, 0, 2, 3):
         for j in (-3, 0, 2, 3):
             agree(deep, make(i, j), n=2)
+    for odd in ((1.0, 2.0), None, Row([[1.0] * 40]), [(1.0,) * 40], [Row([1.0] * 40)], [7], []):
+        agree(deep, lambda odd=odd: ([matrix(3, 40), odd], 1, 0, 40), n=2)
+        jitted = fresh(deep)
+        for _ in range(3):
+            jitted([matrix(3, 40), matrix(3, 40)], 1, 0, 40)
+        assert same(outcome(jitted, ([[], odd], 1, 0, 40)), outcome(deep, ([[], odd], 1, 0, 40)))
     ragged = [matrix(3, 40), [[1.5] * 40], [[2.5] * 9]]
     for i in range(3):
         agree(deep, lambda i=i: (copy.deepcopy(ragged), i, 0, 40))
+
+
+def halved(a, i, n):
+    for _ in range(n):
+        a[i][0] = a[i][0] * 0.5 + a[i][1]
+    return a
+
+
+def test_an_item_is_read_anew_behind_each_store():
+    jitted = agree(halved, lambda: ([[1024.0, 0.25, 3.0]], 0, 100))
+    for _ in range(3):
+        a = [[float("1024.5"), 0.25]]
+        held = a[0][0]
+        assert same(jitted(a, 0, 100), halved([[1024.5, 0.25]], 0, 100)) and held == 1024.5
 
 
 def test_rows_under_a_condition():

@@ -116,9 +116,11 @@ def test_everything_gives_the_same_from_the_disk(tmp_path):
     made, (loaded, n_made, problem) = run(EVERYTHING, tmp_path)
     assert (loaded, problem) == (0, None)
     assert n_made >= 10
-    kept, facts = run(EVERYTHING, tmp_path)
-    assert kept == made
-    assert facts == (n_made, 0, None)
+    # The first that knows what types were learned takes another way to the same; then nothing is new.
+    for most in (2, 0):
+        kept, (loaded, n_made, problem) = run(EVERYTHING, tmp_path)
+        assert kept == made
+        assert loaded >= 8 and n_made <= most and problem is None
     with_none, facts = run(EVERYTHING.replace("overdrive.jit\n", "overdrive.jit(cache=False)\n"), tmp_path)
     assert with_none == made
 
@@ -380,3 +382,20 @@ def test_info_names_it(tmp_path):
     command = [sys.executable, "-m", "overdrive", "info", "--json"]
     facts = json.loads(subprocess.check_output(command, env=environment(tmp_path)))
     assert facts["cache"]["directory"] == str(code(tmp_path))
+
+
+def test_a_copy_by_value_keeps_away_from_it_too(tmp_path):
+    pytest.importorskip("cloudpickle")
+    program = """
+import cloudpickle, pickle
+@overdrive.jit(cache=False)
+def total(n):
+    s = 0
+    for i in range(n):
+        s += i
+    return s
+copy = pickle.loads(cloudpickle.dumps(total))
+print(type(copy) is type(total), copy is total, copy(10))
+"""
+    assert run(program, tmp_path) == (["True False 45"], (0, 0, None))
+    assert run(program.replace("(cache=False)", ""), tmp_path)[1] == (0, 1, None)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_codegen::{Forced, Level, Options, Services, Target};
+use overdrive_codegen::{Forced, Key, Level, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
@@ -41,6 +41,8 @@ struct Prepared {
     process: Process,
     /// Where machine code may come from, and be kept.
     cache: Option<Cache<'static>>,
+    /// What was learned, to be kept there.
+    hints: Option<(Key, Vec<u8>)>,
 }
 
 /// What machine code is made for, copied so that it can be used without the GIL.
@@ -138,7 +140,7 @@ pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Vec<Note>, String> {
 fn prepare<'py>(
     py: Python<'py>,
     unit: &Unit,
-    entry: impl FnOnce(&mut LiveOracle<'py>, &CodeObject) -> Result<Entry, Stopped>,
+    entry: impl Fn(&mut LiveOracle<'py>, &CodeObject) -> Result<Entry, Stopped>,
 ) -> Result<Prepared, Stopped> {
     let begin = Instant::now();
     let plain = unit.plain(py)?;
@@ -146,20 +148,41 @@ fn prepare<'py>(
     // SAFETY: the calling function owns both dictionaries.
     let (globals, builtins): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
         unsafe { (Bound::from_borrowed_ptr(py, unit.globals), Bound::from_borrowed_ptr(py, unit.builtins)) };
-    let mut oracle = LiveOracle::new(
-        code.clone(),
-        code.getattr("co_names")?.cast_into().map_err(PyErr::from)?,
-        globals.cast().map_err(PyErr::from)?.clone(),
-        builtins.cast().map_err(PyErr::from)?.clone(),
-        unit.state.borrow().lessons.clone(),
-        Unit::first_is_cell(&plain),
-        unit.wants.fastmath,
-    );
-    let entry = entry(&mut oracle, &plain)?;
-    let translation = translate(&plain, &entry, &mut oracle).map_err(|refusal| {
-        let line = refusal.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        Stopped::Refused(format!("{line}{}", refusal.why))
-    })?;
+    let translated = |lessons: &Lessons| -> Result<(LiveOracle<'py>, Entry, Translation), Stopped> {
+        let mut oracle = LiveOracle::new(
+            code.clone(),
+            code.getattr("co_names")?.cast_into().map_err(PyErr::from)?,
+            globals.cast().map_err(PyErr::from)?.clone(),
+            builtins.cast().map_err(PyErr::from)?.clone(),
+            lessons.clone(),
+            Unit::first_is_cell(&plain),
+            unit.wants.fastmath,
+        );
+        let entry = entry(&mut oracle, &plain)?;
+        let translation = translate(&plain, &entry, &mut oracle).map_err(|refusal| {
+            let line = refusal.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            Stopped::Refused(format!("{line}{}", refusal.why))
+        })?;
+        Ok((oracle, entry, translation))
+    };
+    // Asked for here: the environment, which says where it is, may change whenever nobody holds the GIL.
+    let cache = if unit.wants.is_uncached || debug::is_on() { None } else { cache::cache(py) };
+    let lessons = unit.state.borrow().lessons.clone();
+    let mut made = translated(&lessons)?;
+    // What strict functions are refused for must not depend on what ran before.
+    let hinting = cache.filter(|_| !unit.is_strict);
+    if let Some(cache) = hinting
+        && unit.state.borrow().compiles == 1
+        && lessons.observed.is_empty()
+        && !made.2.profile.is_empty()
+        && let Some(hinted) = unit.hints.borrow_mut().find(py, &made.2.function, cache)
+        && let Ok(better) = translated(&hinted)
+    {
+        made = better;
+        unit.state.borrow_mut().lessons = hinted;
+    }
+    let hints = hinting.and_then(|_| unit.hints.borrow_mut().news(&lessons));
+    let (oracle, entry, translation) = made;
     if unit.is_strict {
         all_native(&translation.notes)?;
     }
@@ -195,9 +218,7 @@ fn prepare<'py>(
         Entry::Call(_) => Place::Call,
         Entry::Loop { offset, .. } => Place::Loop(offset),
     };
-    // Asked for here: the environment, which says where it is, may change whenever nobody holds the GIL.
-    let cache = if unit.wants.is_uncached { None } else { cache::cache(py) };
-    Ok(Prepared { place, function, parts, process, cache })
+    Ok(Prepared { place, function, parts, process, cache, hints })
 }
 
 /// Strict functions leave no line to CPython.
@@ -259,7 +280,7 @@ struct Made {
 /// The stages that need no GIL. Runs on the compile thread. Whoever waits for the code comes first, then `keep`.
 fn make(prepared: Prepared) -> (Made, Unkept) {
     let begin = Instant::now();
-    let Prepared { place, function, parts, process, cache } = prepared;
+    let Prepared { place, function, parts, process, cache, hints } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
     let consts = parts.consts.addresses();
     let mut code = compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, cache));
@@ -269,17 +290,27 @@ fn make(prepared: Prepared) -> (Made, Unkept) {
     {
         cache::count(code.is_cached);
     }
-    (Made { place, parts, code, time: begin.elapsed() }, news.zip(cache))
+    (Made { place, parts, code, time: begin.elapsed() }, Unkept { cache, news, hints })
 }
 
-/// Code that the cache does not have yet.
-type Unkept = Option<(News, Cache<'static>)>;
+/// What the cache does not have yet.
+struct Unkept {
+    cache: Option<Cache<'static>>,
+    news: Option<News>,
+    hints: Option<(Key, Vec<u8>)>,
+}
 
 /// Puts it there. A fork waits for it: a child could not go on with half a file.
 fn keep(unkept: Unkept) {
-    if let Some((news, cache)) = unkept {
-        compiler::outside_fork(|| news.keep(cache.store));
-    }
+    let Unkept { cache: Some(cache), news, hints } = unkept else { return };
+    compiler::outside_fork(|| {
+        if let Some(news) = news {
+            news.keep(cache.store);
+        }
+        if let Some((key, hints)) = hints {
+            cache.store.put(&key, &hints);
+        }
+    });
 }
 
 fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>> {

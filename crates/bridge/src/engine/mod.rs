@@ -18,6 +18,7 @@ mod build;
 mod compiler;
 mod build_id;
 mod cache;
+mod hints;
 // From a call to a version and out of it.
 mod unit;
 mod run;

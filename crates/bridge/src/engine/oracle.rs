@@ -49,6 +49,8 @@ pub(crate) struct Found<'py> {
 pub(crate) struct Lessons {
     pub(crate) observed: HashMap<u32, Observed>,
     pub(crate) blocked: HashSet<u32>,
+    /// Where `observed` is what an earlier process saw.
+    pub(crate) hinted: HashSet<u32>,
 }
 
 /// Code that the front end translates: the function's own, or a callee's.

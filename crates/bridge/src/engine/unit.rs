@@ -17,6 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
+use super::hints::Hints;
 use super::loops::{Loops, ResumedLoops};
 use super::oracle::Lessons;
 use super::rest::Rest;
@@ -168,6 +169,7 @@ pub(crate) struct Unit {
     stub: RefCell<Option<Py<PyWeakrefReference>>>,
     plain: OnceCell<Arc<CodeObject>>,
     pub(crate) state: RefCell<State>,
+    pub(crate) hints: RefCell<Hints>,
     pub(crate) rest: Rest,
     /// What was armed for the loops of code that is not a stub.
     pub(crate) loops: RefCell<Weak<Loops>>,
@@ -254,6 +256,7 @@ impl Unit {
             stub: RefCell::new(None),
             plain: OnceCell::new(),
             state: RefCell::new(State::default()),
+            hints: RefCell::default(),
             rest: Rest::default(),
             loops: RefCell::new(Weak::new()),
         });
@@ -538,7 +541,17 @@ impl Unit {
             return;
         }
         let offset = version.function().exits[exit].origin;
-        if self.state.borrow_mut().lessons.blocked.insert(offset) {
+        let is_news = {
+            let lessons = &mut self.state.borrow_mut().lessons;
+            if lessons.hinted.remove(&offset) {
+                // An earlier process saw another type: this one is to be learned.
+                lessons.observed.remove(&offset);
+                true
+            } else {
+                lessons.blocked.insert(offset)
+            }
+        };
+        if is_news {
             self.make_anew(version);
         }
     }
@@ -562,6 +575,7 @@ impl Unit {
             let mut is_new = false;
             if state.profile_rounds < MAX_PROFILE_ROUNDS {
                 for (offset, observed) in news {
+                    state.lessons.hinted.remove(&offset);
                     is_new |= state.lessons.observed.insert(offset, observed.clone()) != Some(observed);
                 }
             }

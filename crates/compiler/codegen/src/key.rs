@@ -22,7 +22,7 @@ pub type Key = [u8; 32];
 /// included.
 pub fn key(f: &Function, target: &Target<'_>, options: &Options, build: &[u8]) -> Key {
     let mut all = Bytes(Vec::with_capacity(1 << 14));
-    build.hash(&mut all);
+    ("code", build).hash(&mut all);
     settings(options, &mut all);
     layout(target.layout, &mut all);
     for (symbol, role) in Symbols::of(target).roles() {
@@ -32,6 +32,14 @@ pub fn key(f: &Function, target: &Target<'_>, options: &Options, build: &[u8]) -
     for address in target.consts {
         target.layout.among_small_ints(*address).hash(&mut all);
     }
+    function(f, &mut all);
+    *blake3::hash(&all.0).as_bytes()
+}
+
+/// A key of the function alone, for what else is known of it: of the same function by the same build.
+pub fn function_key(f: &Function, build: &[u8]) -> Key {
+    let mut all = Bytes(Vec::with_capacity(1 << 14));
+    ("function", build).hash(&mut all);
     function(f, &mut all);
     *blake3::hash(&all.0).as_bytes()
 }

@@ -22,5 +22,5 @@ mod compile;
 pub use abi::{Body, NativeFn, Rt, Services, Target, VectorForm};
 pub use compile::{Compiled, Forced, Level, Options, compile, load};
 pub use error::CodegenError;
-pub use key::{Key, key};
+pub use key::{Key, function_key, key};
 pub use machine::{llvm_version, processor};

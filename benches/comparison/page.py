@@ -291,8 +291,8 @@ The best time of a call, and how much more it was in the slowest round.
 
 {plot(data, "first-call", "Time of the first call, by function and tool, on a logarithmic scale")}
 The first call of a function in a fresh process, where everything else is imported: compile and run. Median (fastest – slowest);
-number of processes: {options["firsts"]}. CPython's and PyPy's is the call as it is. From the cache: of a process that finds the machine
-code which another one has kept on the disk.
+number of processes: {options["firsts"]}. CPython's and PyPy's is the call as it is. From the cache: of a process that finds what
+another one, which called the function for 0.1 s, has kept on the disk.
 
 {first_times(data)}
 ## Small calls

@@ -61,8 +61,8 @@ def steady(workers, case, n_rounds, seconds, warm):
 def first_calls(tools, interpreters, functions, n_repeats, progress):
     """Adds `first` to the rows of `functions`: the time of a first call, each in a fresh process.
 
-    With nothing kept of earlier ones; for a tool that keeps machine code, its row in `CACHED` gets that of another process
-    which finds what the first has kept.
+    With nothing kept of earlier ones; for a tool that keeps machine code, its row in `CACHED` gets that of a process which
+    finds what another one has kept that made a few calls.
     """
     for i in range(n_repeats):
         for j, (case, entry) in enumerate(functions.items()):
@@ -71,12 +71,15 @@ def first_calls(tools, interpreters, functions, n_repeats, progress):
                 tool = tools[(i + j + k) % len(tools)]
                 row = entry["tools"][tool.name]
                 if "rounds" in row:
-                    with tempfile.TemporaryDirectory(prefix="bench-caches-") as caches:
-                        order = tool, interpreters[tool.interpreter], "first", caches
-                        row.setdefault("first", []).append(asking.once(*order, case=case).get("first"))
-                        for kept in (kept for kept in CACHED if kept.accelerate == tool.accelerate):
-                            found = entry["tools"].setdefault(kept.name, {}).setdefault("first", [])
-                            found.append(asking.once(*order, case=case).get("first"))
+                    interpreter = interpreters[tool.interpreter]
+                    answer = asking.once(tool, interpreter, "first", case=case)
+                    row.setdefault("first", []).append(answer.get("first"))
+                    for kept in (kept for kept in CACHED if kept.accelerate == tool.accelerate):
+                        found = entry["tools"].setdefault(kept.name, {}).setdefault("first", [])
+                        with tempfile.TemporaryDirectory(prefix="bench-caches-") as caches:
+                            asking.once(tool, interpreter, "open", caches, case=case, warm=0.1)
+                            answer = asking.once(tool, interpreter, "first", caches, case=case)
+                        found.append(answer.get("first"))
 
 
 def small_calls(workers, n_rounds, seconds):

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_codegen::{Forced, Key, Level, Options, Services, Target};
+use overdrive_codegen::{Forced, Level, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
@@ -41,8 +41,6 @@ struct Prepared {
     process: Process,
     /// Where machine code may come from, and be kept.
     cache: Option<Cache<'static>>,
-    /// What was learned, to be kept there.
-    hints: Option<(Key, Vec<u8>)>,
 }
 
 /// What machine code is made for, copied so that it can be used without the GIL.
@@ -181,7 +179,6 @@ fn prepare<'py>(
         made = better;
         unit.state.borrow_mut().lessons = hinted;
     }
-    let hints = hinting.and_then(|_| unit.hints.borrow_mut().news(&lessons));
     let (oracle, entry, translation) = made;
     if unit.is_strict {
         all_native(&translation.notes)?;
@@ -218,7 +215,7 @@ fn prepare<'py>(
         Entry::Call(_) => Place::Call,
         Entry::Loop { offset, .. } => Place::Loop(offset),
     };
-    Ok(Prepared { place, function, parts, process, cache, hints })
+    Ok(Prepared { place, function, parts, process, cache })
 }
 
 /// Strict functions leave no line to CPython.
@@ -280,7 +277,7 @@ struct Made {
 /// The stages that need no GIL. Runs on the compile thread. Whoever waits for the code comes first, then `keep`.
 fn make(prepared: Prepared) -> (Made, Unkept) {
     let begin = Instant::now();
-    let Prepared { place, function, parts, process, cache, hints } = prepared;
+    let Prepared { place, function, parts, process, cache } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
     let consts = parts.consts.addresses();
     let mut code = compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, cache));
@@ -290,27 +287,17 @@ fn make(prepared: Prepared) -> (Made, Unkept) {
     {
         cache::count(code.is_cached);
     }
-    (Made { place, parts, code, time: begin.elapsed() }, Unkept { cache, news, hints })
+    (Made { place, parts, code, time: begin.elapsed() }, news.zip(cache))
 }
 
-/// What the cache does not have yet.
-struct Unkept {
-    cache: Option<Cache<'static>>,
-    news: Option<News>,
-    hints: Option<(Key, Vec<u8>)>,
-}
+/// Code that the cache does not have yet.
+type Unkept = Option<(News, Cache<'static>)>;
 
 /// Puts it there. A fork waits for it: a child could not go on with half a file.
 fn keep(unkept: Unkept) {
-    let Unkept { cache: Some(cache), news, hints } = unkept else { return };
-    compiler::outside_fork(|| {
-        if let Some(news) = news {
-            news.keep(cache.store);
-        }
-        if let Some((key, hints)) = hints {
-            cache.store.put(&key, &hints);
-        }
-    });
+    if let Some((news, cache)) = unkept {
+        compiler::outside_fork(|| news.keep(cache.store));
+    }
 }
 
 fn compile_and_wait(py: Python<'_>, prepared: Prepared) -> PyResult<Option<Made>> {

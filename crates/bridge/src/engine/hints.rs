@@ -12,6 +12,7 @@ use overdrive_jit::Cache;
 use pyo3::prelude::Python;
 
 use super::oracle::Lessons;
+use super::{cache, compiler};
 
 /// Of one unit.
 #[derive(Default)]
@@ -27,7 +28,7 @@ impl Hints {
     pub(crate) fn find(&mut self, py: Python<'_>, function: &Function, cache: Cache<'_>) -> Option<Lessons> {
         let key = *self.key.insert(overdrive_codegen::function_key(function, cache.build));
         // The disk may be slow; others go on meanwhile.
-        let found = py.detach(|| cache.store.get(&key))?;
+        let found = py.detach(|| compiler::outside_fork(|| cache.store.get(&key)))?;
         let observed = decode(&found)?;
         self.known = found;
         let hinted = observed.iter().map(|(offset, _)| *offset).collect();
@@ -35,15 +36,18 @@ impl Hints {
         Some(Lessons { observed, hinted, ..Lessons::default() })
     }
 
-    /// What is to be put into the cache, if that is something new.
-    pub(crate) fn news(&mut self, lessons: &Lessons) -> Option<(Key, Vec<u8>)> {
-        let key = self.key?;
+    /// Puts what was learned into the cache, if that is something new there. Behind the caller's back; what comes too late,
+    /// at the process's end, is not kept.
+    pub(crate) fn keep(&mut self, py: Python<'_>, lessons: &Lessons) {
+        let (Some(key), Some(cache)) = (self.key, cache::cache(py)) else { return };
         let encoded = encode(lessons);
-        if encoded == self.known || lessons.observed.is_empty() {
-            return None;
+        if encoded == self.known {
+            return;
         }
         self.known.clone_from(&encoded);
-        Some((key, encoded))
+        let job: compiler::Job = Box::new(move || compiler::outside_fork(|| cache.store.put(&key, &encoded)));
+        // Without a thread nothing is compiled either.
+        let _ = compiler::submit_first(py, job);
     }
 }
 

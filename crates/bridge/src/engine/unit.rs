@@ -569,8 +569,9 @@ impl Unit {
     #[cold]
     pub(crate) fn learn(&self, version: &Version) {
         // SAFETY: called with the GIL held, like all of this.
-        let news = version.observations(unsafe { Python::assume_attached() });
-        let is_anew = {
+        let py = unsafe { Python::assume_attached() };
+        let news = version.observations(py);
+        let (is_new, is_anew) = {
             let mut state = self.state.borrow_mut();
             let mut is_new = false;
             if state.profile_rounds < MAX_PROFILE_ROUNDS {
@@ -585,8 +586,12 @@ impl Unit {
                 version.stop_learning();
                 state.is_settled |= version.place == Place::Call;
             }
-            is_new || is_quiet && version.is_hasty
+            (is_new, is_new || is_quiet && version.is_hasty)
         };
+        if is_new {
+            let lessons = self.state.borrow().lessons.clone();
+            self.hints.borrow_mut().keep(py, &lessons);
+        }
         if is_anew {
             self.make_anew(version);
         }

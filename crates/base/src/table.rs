@@ -158,6 +158,9 @@ entries! {
     /// callable, argument tuple or iterable, keyword mapping (or null): takes over the references, also when it fails
     CallEx = "call_ex", [Obj, Obj, Obj] => O, Null, Opaque;
 
+    /// levels of calls that the recursion limit and the C stack allow at present, as far as routines may use them
+    CallLevels = "call_levels", [] => I, Never, Pure;
+
     // --- iteration
     GetIter = "iter", [Obj] => O, Null, Opaque;
     /// next item; null without exception at the end (test with `is_null`), null with exception: see `NextFailed`

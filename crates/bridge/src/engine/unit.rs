@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use overdrive_codegen::{NativeFn, Rt};
 use overdrive_frontend_python::code::{CodeObject, LocalKind};
+use overdrive_frontend_python::facts::IN_PLACE;
 use overdrive_ir::exit::ExitKind;
 use pyo3::ffi;
 use pyo3::prelude::{Bound, Py, PyAny, PyResult, Python};
@@ -27,6 +28,7 @@ use crate::mechanics::frame::Frame;
 use crate::mechanics::gil_cell::GilCell;
 use crate::mechanics::layout;
 use crate::mechanics::resume::Resumer;
+use crate::objects;
 use crate::promote::Ticket;
 
 /// Versions of one entry that are kept; a call tries them in order of last use.
@@ -532,6 +534,10 @@ impl Unit {
             self.yielded(version, n_taken);
         }
         if kind != ExitKind::Resume {
+            return;
+        }
+        // What gave up because CPython asks for its turn is no failed check.
+        if version.function().exits[exit].origin & IN_PLACE != 0 && objects::is_turn_asked() {
             return;
         }
         let entered = version.n_entered() + 1;

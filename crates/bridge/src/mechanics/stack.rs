@@ -23,6 +23,14 @@ pub fn stack_low() -> bool {
     })
 }
 
+/// Bytes of C stack until it counts as low.
+pub fn stack_left() -> usize {
+    let here = 0u8;
+    let address = std::ptr::from_ref(&here) as usize;
+    // Finds the limit, if that was not done yet.
+    if stack_low() { 0 } else { address - LIMIT.with(Cell::get) }
+}
+
 /// The address below which the stack counts as low; 0 (never) when the bounds cannot be had.
 fn find_limit() -> usize {
     // SAFETY: all pointers are to locals; the attribute object is destroyed on the only path that made it.

@@ -10,6 +10,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::{Bound, Python};
 
 use crate::mechanics::frame::{Thread, field, has_new_events, is_monitored};
+use crate::mechanics::stack::stack_left;
 use crate::mechanics::{giving, layout, native, osr};
 use crate::promote;
 
@@ -64,6 +65,16 @@ pub(super) unsafe extern "C" fn callee_is(
             && !is_monitored(now, osr::own_tools())
     };
     u8::from(is)
+}
+
+/// Bytes of C stack that one level of a routine may take: its values, each spilled once, are far fewer.
+const LEVEL: usize = 4096;
+
+/// How many levels of calls routines may make. They do not count themselves in CPython's counter, and look at no limit.
+pub(super) unsafe extern "C" fn call_levels() -> i64 {
+    // SAFETY: the GIL is held.
+    let python = i64::from(unsafe { Thread::current().py_recursion() });
+    (python - 2).min((stack_left() / LEVEL) as i64).max(0)
 }
 
 /// Whether `now` is a copy of `code` that counts calls: one that is translated in place needs no counting.

@@ -44,6 +44,7 @@ use pyo3::ffi;
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
 pub(crate) use members::{member, method};
+pub use names::is_turn_asked;
 pub use probe::register;
 pub use profile::{Profile, seen};
 
@@ -80,6 +81,7 @@ pub fn address(entry: Entry) -> usize {
 
         Entry::Call => calls::call as _,
         Entry::CallGiving => calls::call_giving as _,
+        Entry::CallLevels => calls::call_levels as _,
         Entry::CallEx => calls::call_ex as _,
 
         Entry::GetIter => iterate::get_iter as _,

@@ -144,6 +144,12 @@ pub(super) unsafe extern "C" fn global_float(
     }
 }
 
+/// Whether CPython asks for its turn on this thread, which holds the GIL as in all of this module.
+pub fn is_turn_asked() -> bool {
+    // SAFETY: the module's contract.
+    unsafe { poll_pending() != 0 }
+}
+
 /// As the inline poll of machine code tests it.
 pub(super) unsafe extern "C" fn poll_pending() -> u8 {
     // SAFETY: machine code runs with the GIL held, so there is a current thread; other threads write the word

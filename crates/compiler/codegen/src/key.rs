@@ -142,6 +142,8 @@ fn function(f: &Function, to: &mut Bytes) {
         exits,
         n_args,
         needs_frame,
+        routines,
+        returns,
         has_neighbours,
         fastmath,
         gives_gil,
@@ -149,7 +151,9 @@ fn function(f: &Function, to: &mut Bytes) {
         global_slots,
     } = f;
     (blocks, types, consts, exits, global_slots).hash(to);
-    (n_args, needs_frame, has_neighbours, fastmath, gives_gil, n_profile).hash(to);
+    (n_args, needs_frame, returns, has_neighbours, fastmath, gives_gil, n_profile).hash(to);
+    routines.len().hash(to);
+    routines.iter().for_each(|routine| function(routine, to));
 }
 
 /// Writes down what is hashed. The standard library's and derived `Hash` put lengths in front of sequences and numbers

@@ -15,6 +15,7 @@ mod common;
 mod fast;
 mod exits;
 mod parallel;
+mod routines;
 
 use std::collections::BTreeMap;
 
@@ -95,13 +96,16 @@ pub(crate) fn module<'ctx>(
         call_args: None,
         parallel,
         loop_context: None,
+        routines: &f.routines,
         w: words,
     };
+    lower.declare_routines()?;
     lower.prologue(&order)?;
     for block in order {
         lower.block(block)?;
     }
     lower.emit_exits()?;
+    lower.emit_routines()?;
     Ok(module)
 }
 
@@ -145,6 +149,8 @@ struct Lower<'a, 'ctx> {
     parallel: BTreeMap<Block, Parallel>,
     /// Where the threads that run a parallel loop find what it reads.
     loop_context: Option<PointerValue<'ctx>>,
+    /// Functions that this one may call.
+    routines: &'a [Function],
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -155,14 +161,16 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.make_scratch()?;
         self.make_context()?;
         let params = &self.f.blocks[0].params;
-        if params.len() != self.f.n_args as usize {
+        if self.f.returns.is_some() {
+            self.routine_params()?;
+        } else if params.len() != self.f.n_args as usize {
             return Err(self.malformed(format!(
                 "{} entry parameters, {} arguments",
                 params.len(),
                 self.f.n_args
             )));
         }
-        for (i, v) in params.iter().enumerate() {
+        for (i, v) in params.iter().enumerate().filter(|_| self.f.returns.is_none()) {
             if self.f.ty(*v) != Ty::Obj {
                 return Err(self.malformed(format!("argument {v} is not an object")));
             }
@@ -264,6 +272,9 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.leave_unless(cond, *exit)?;
                 Ok(None)
             }
+            Inst::CallRoutine { routine, args, fail, .. } => {
+                self.call_routine(*routine, args, *fail).map(Some)
+            }
             Inst::Table { entry, args, pos, fail } => self.table(*entry, args, *pos, *fail, result),
         }
     }
@@ -301,6 +312,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                     self.edge(els.0, &els.1)?;
                 }
             }
+            Terminator::Return(v) if self.f.returns.is_some() => self.return_from_routine(*v)?,
             Terminator::Return(v) => {
                 let v = self.ptr(*v)?;
                 self.b.build_return(Some(&v))?;

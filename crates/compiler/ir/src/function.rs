@@ -72,6 +72,12 @@ pub struct Function {
     pub n_args: u32,
     /// Needs the Python frame: has a loop or an operation that may run Python code.
     pub needs_frame: bool,
+    /// Functions that only this one and they themselves call, by `Inst::CallRoutine`, with unboxed arguments (parameters of
+    /// any type) and one unboxed result. They compute and have no effect; every exit of theirs, which has no state, makes
+    /// the call give up. Their constants are the first of this function's.
+    pub routines: Vec<Function>,
+    /// Type of a routine's result; of any other function it is an owned reference.
+    pub returns: Option<Ty>,
     /// What became of loops, for people: bytecode offset and a sentence. No part of the text form.
     pub remarks: Vec<(u32, String)>,
     /// Some loop computes the sums of neighbouring iterations side by side: they may become the parts of vectors.
@@ -186,6 +192,7 @@ impl Function {
             Inst::Field(field, _) => field.ty(),
             Inst::Load(dtype, _) => dtype.scalar().ty(),
             Inst::PtrAdd(..) => Ty::Ptr,
+            Inst::CallRoutine { ty, .. } => *ty,
             Inst::Table { entry, .. } => return Entry::signature(*entry).result,
             Inst::Guard(..)
             | Inst::Store(..)

@@ -260,6 +260,14 @@ pub enum Inst {
         pos: Option<u32>,
         fail: Option<ExitId>,
     },
+    /// Calls a routine of the function (`Function::routines`) and gives its result; leaves when that gives up, which has
+    /// had no effect then.
+    CallRoutine {
+        routine: u32,
+        ty: Ty,
+        args: Vec<Value>,
+        fail: ExitId,
+    },
     /// Lets CPython handle signals, other threads, asynchronous exceptions if it asks for it. Needs a frame, or stands
     /// behind a guard that this call has one.
     Poll {
@@ -331,14 +339,17 @@ impl Inst {
             Inst::ArrayIs { array, .. } => vec![*array],
             Inst::DecRef { obj, .. } => vec![*obj],
             Inst::Select(a, b, c) | Inst::ListSwap { list: a, index: b, item: c } => vec![*a, *b, *c],
-            Inst::Table { args, .. } => args.clone(),
+            Inst::Table { args, .. } | Inst::CallRoutine { args, .. } => args.clone(),
         }
     }
 
     /// The exit this instruction may leave through.
     pub fn exit(&self) -> Option<ExitId> {
         match self {
-            Inst::Checked(_, _, _, e) | Inst::Guard(_, e) | Inst::Poll { fail: e, .. } => Some(*e),
+            Inst::Checked(_, _, _, e)
+            | Inst::Guard(_, e)
+            | Inst::CallRoutine { fail: e, .. }
+            | Inst::Poll { fail: e, .. } => Some(*e),
             Inst::Table { fail, .. } => *fail,
             _ => None,
         }

@@ -60,6 +60,9 @@ impl Parser<'_> {
         self.function.name = self.lexer.string("the function's name in quotes")?;
         self.lexer.expect_word("args")?;
         self.function.n_args = self.lexer.number("the number of arguments")?;
+        if self.lexer.eat_word("returns")? {
+            self.function.returns = Some(self.lexer.read("a type", Ty::from_word)?);
+        }
         self.function.needs_frame = self.lexer.eat_word("frame")?;
         self.function.has_neighbours = self.lexer.eat_word("neighbours")?;
         self.function.fastmath = self.lexer.eat_word("fastmath")?;
@@ -72,7 +75,14 @@ impl Parser<'_> {
                 Token::Word(w) if w.starts_with("const") => self.constant()?,
                 Token::Word(w) if w.starts_with("exit") => self.exit()?,
                 Token::Word(w) if w.starts_with('b') => self.block()?,
-                _ => return self.lexer.expected("a constant, an exit, a block or `}`"),
+                Token::Word(w) if w == "function" => {
+                    let around = (std::mem::take(&mut self.function), std::mem::take(&mut self.defined));
+                    self.function()?;
+                    let routine = std::mem::replace(&mut self.function, around.0);
+                    self.defined = around.1;
+                    self.function.routines.push(routine);
+                }
+                _ => return self.lexer.expected("a constant, an exit, a block, a routine or `}`"),
             }
         }
         self.settle_types();
@@ -499,6 +509,13 @@ impl Parser<'_> {
                 let pos = self.position()?;
                 let fail = if self.lexer.eat_word("else")? { Some(self.exit_id()?) } else { None };
                 Inst::Table { entry, args, pos, fail }
+            }
+            "call_routine" => {
+                let routine = self.lexer.number("the number of a routine")?;
+                let args = self.values()?;
+                let ty = self.lexer.read("a type", Ty::from_word)?;
+                self.lexer.expect_word("else")?;
+                Inst::CallRoutine { routine, ty, args, fail: self.exit_id()? }
             }
             "poll" => {
                 self.lexer.expect_word("at")?;

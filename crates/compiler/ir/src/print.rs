@@ -28,6 +28,9 @@ use crate::names::Word;
 impl Display for Function {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "function {} args {}", Quoted(&self.name), self.n_args)?;
+        if let Some(ty) = self.returns {
+            write!(f, " returns {}", ty.word())?;
+        }
         if self.needs_frame {
             write!(f, " frame")?;
         }
@@ -50,6 +53,7 @@ impl Display for Function {
         for (i, block) in self.blocks.iter().enumerate() {
             self.print_block(f, Block(i as u32), block)?;
         }
+        self.routines.iter().try_for_each(|routine| write!(f, "{routine}"))?;
         writeln!(f, "}}")
     }
 }
@@ -177,6 +181,9 @@ impl Display for Inst {
                 pos.map_or(Ok(()), |pos| write!(f, " at {pos}"))?;
                 fail.map_or(Ok(()), |exit| write!(f, " else {exit}"))
             }
+            Inst::CallRoutine { routine, ty, args, fail } => {
+                write!(f, " {routine}({}) {} else {fail}", List(args), ty.word())
+            }
             Inst::Poll { pos, fail } => write!(f, " at {pos} else {fail}"),
             Inst::Null
             | Inst::HasFrame
@@ -258,6 +265,7 @@ impl Inst {
             Inst::DecRef { .. } => "decref",
             Inst::OwnArg(_) => "own_arg",
             Inst::Table { .. } => "table",
+            Inst::CallRoutine { .. } => "call_routine",
             Inst::Poll { .. } => "poll",
             Inst::HasFrame => "has_frame",
         }

@@ -46,8 +46,15 @@ impl fmt::Display for VerifyError {
 
 /// Every broken rule, in the order of the text; empty when the function is well-formed.
 pub fn verify(f: &Function) -> Vec<VerifyError> {
+    let mut errors = verify_one(f, &f.routines);
+    f.routines.iter().for_each(|routine| errors.extend(verify_one(routine, &f.routines)));
+    errors
+}
+
+fn verify_one(f: &Function, routines: &[Function]) -> Vec<VerifyError> {
     let mut v = Verifier {
         f,
+        routines,
         errors: vec![],
         defs: vec![None; f.types.len()],
         dominators: Dominators::new(f),
@@ -78,6 +85,8 @@ pub fn assert_valid(f: &Function, after: &str) {
 
 struct Verifier<'a> {
     f: &'a Function,
+    /// Those that the function may call.
+    routines: &'a [Function],
     errors: Vec<VerifyError>,
     /// Block and instruction that define a value; parameters are defined at 0, instruction i at i + 1.
     defs: Vec<Option<(Block, usize)>>,
@@ -98,7 +107,7 @@ impl Verifier<'_> {
             return self.error("no entry block");
         };
         self.at = (Some(Block(0)), None);
-        if entry.params.len() != f.n_args as usize {
+        if f.returns.is_none() && entry.params.len() != f.n_args as usize {
             self.error(format!("{} parameters for {} arguments", entry.params.len(), f.n_args));
         }
         for (b, block) in f.blocks.iter().enumerate() {
@@ -134,7 +143,7 @@ impl Verifier<'_> {
             for v in &block.params {
                 let ty = self.f.types.get(v.index()).copied();
                 self.define(*v, (b, 0), ty);
-                if b == Block(0) && ty != Some(Ty::Obj) {
+                if b == Block(0) && ty != Some(Ty::Obj) && self.f.returns.is_none() {
                     self.error(format!("the argument {v} is not an object"));
                 }
             }
@@ -183,7 +192,7 @@ impl Verifier<'_> {
                 self.target(then.0, &then.1);
                 self.target(els.0, &els.1);
             }
-            Some(Terminator::Return(v)) => self.operand(*v, Ty::Obj),
+            Some(Terminator::Return(v)) => self.operand(*v, self.f.returns.unwrap_or(Ty::Obj)),
             Some(Terminator::Exit(e)) => {
                 self.exit(*e, &[ExitKind::Resume, ExitKind::Raise, ExitKind::Entry, ExitKind::Yield])
             }
@@ -317,6 +326,10 @@ impl Verifier<'_> {
                     self.error(format!("there are only {} arguments", self.f.n_args));
                 }
             }
+            Inst::CallRoutine { routine, ty, args, fail } => {
+                self.routine(*routine, *ty, args);
+                self.exit(*fail, &[ExitKind::Resume]);
+            }
             Inst::Table { entry, args, pos, fail } => self.table(*entry, args, *pos, *fail),
             Inst::Poll { fail, .. } => {
                 if !self.has_frame {
@@ -324,6 +337,22 @@ impl Verifier<'_> {
                 }
                 self.exit(*fail, &[ExitKind::Raise]);
             }
+        }
+    }
+
+    fn routine(&mut self, routine: u32, ty: Ty, args: &[Value]) {
+        let Some(callee) = self.routines.get(routine as usize) else {
+            return self.error(format!("there is no routine {routine}"));
+        };
+        if callee.returns != Some(ty) {
+            self.error(format!("routine {routine} does not give {}", ty.word()));
+        }
+        let params = callee.blocks.first().map(|b| b.params.as_slice()).unwrap_or_default();
+        if params.len() != args.len() {
+            self.error(format!("{} arguments for {} parameters of a routine", args.len(), params.len()));
+        }
+        for (arg, param) in args.iter().zip(params) {
+            self.operand(*arg, callee.ty(*param));
         }
     }
 

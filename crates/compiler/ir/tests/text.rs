@@ -103,7 +103,7 @@ fn errors_have_places() {
     );
     check(
         "b0(v0: obj):\n  return v0\n  return v0",
-        "4:3: expected a constant, an exit, a block or `}`, found `return`",
+        "4:3: expected a constant, an exit, a block, a routine or `}`, found `return`",
     );
     assert_eq!(parse("").expect_err("nothing").to_string(), "1:1: expected one function, found 0");
 }

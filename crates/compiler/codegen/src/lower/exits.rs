@@ -111,6 +111,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         if used.is_empty() {
             return Ok(());
         }
+        if self.f.returns.is_some() {
+            return used.into_iter().try_for_each(|(_, block)| self.give_up(block));
+        }
         let (tail, id) = self.node()?;
         let mut leaves: Vec<Leaf<'ctx>> = used
             .into_iter()

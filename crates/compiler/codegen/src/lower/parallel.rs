@@ -220,6 +220,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             call_args: None,
             parallel: BTreeMap::new(),
             loop_context: None,
+            routines: self.routines,
             w,
         };
         body.b.position_at_end(entry);

@@ -208,6 +208,7 @@ fn object_entry(heap: &mut Heap, entry: Entry, args: &[Scalar]) -> Result<Reply>
             Entry::GlobalIs,
             [Obj(Some(globals)), Obj(Some(builtins)), Obj(Some(name)), Obj(Some(expected))],
         ) => done(Scalar::I1(global(heap, *globals, *builtins, *name)? == Some(*expected))),
+        (Entry::CallLevels, []) => done(I64(50)),
         // The mock's callables always run what they ran at first, and nobody watches.
         (Entry::CalleeIs, [Obj(Some(_)), Obj(_), Obj(_), I64(_)]) => done(Scalar::I1(true)),
         (Entry::MakeCell, [Obj(content)]) => {

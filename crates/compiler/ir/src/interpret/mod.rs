@@ -127,6 +127,8 @@ pub fn run(
 ) -> Result<(Outcome, Trace), Fault> {
     let mut machine = Machine {
         f: function,
+        routines: &function.routines,
+        depth: 0,
         consts,
         heap,
         table,
@@ -155,6 +157,9 @@ enum Arg {
 
 struct Machine<'a> {
     f: &'a Function,
+    /// Those that it may call, and calls of them around this one.
+    routines: &'a [Function],
+    depth: u32,
     consts: &'a [Ref],
     heap: &'a mut Heap,
     table: &'a mut dyn Table,
@@ -173,7 +178,48 @@ enum Flow {
     Leave(ExitId),
 }
 
+/// How control came to an end.
+enum End {
+    Return(Value),
+    Leave(ExitId),
+}
+
+/// Routines in routines, above which a call gives up.
+const MAX_DEPTH: u32 = 100;
+
 impl Machine<'_> {
+    /// Calls a routine; `None` when it gives up.
+    fn call_routine(&mut self, routine: u32, args: Vec<Scalar>) -> Result<Option<Scalar>, HeapError> {
+        let f = self.routines.get(routine as usize).ok_or("no such routine")?;
+        if self.depth >= MAX_DEPTH {
+            return Ok(None);
+        }
+        let mut inner = Machine {
+            f,
+            routines: self.routines,
+            depth: self.depth + 1,
+            consts: self.consts,
+            heap: &mut *self.heap,
+            table: &mut *self.table,
+            options: self.options,
+            values: vec![None; f.n_values()],
+            frame: vec![],
+            // Its checks have no numbers among those of the function.
+            trace: Trace::default(),
+            random: self.random,
+            at: (Block(0), 0),
+        };
+        inner.options.forced = Forced::No;
+        let end = inner.walk(args);
+        let result = match &end {
+            Ok(End::Return(v)) => Some(inner.read(*v)?),
+            _ => None,
+        };
+        self.options.fuel = inner.options.fuel;
+        self.trace.mnemonics.extend(inner.trace.mnemonics);
+        end.map(|_| result)
+    }
+
     fn run(&mut self) -> Result<Outcome, HeapError> {
         if self.frame.len() != self.f.n_args as usize || self.consts.len() != self.f.consts.len() {
             return Err("wrong number of arguments or constants".to_owned());
@@ -183,6 +229,14 @@ impl Machine<'_> {
             .iter()
             .map(|arg| Scalar::Obj(if let Arg::Held(r) = arg { *r } else { None }))
             .collect();
+        match self.walk(args)? {
+            End::Return(v) => Ok(Outcome::Returned(self.obj(v)?.ok_or("returns the null reference")?)),
+            End::Leave(exit) => self.leave(exit),
+        }
+    }
+
+    /// From the entry block to a way out.
+    fn walk(&mut self, args: Vec<Scalar>) -> Result<End, HeapError> {
         let mut next = (Block(0), args);
         loop {
             let (b, args) = next;
@@ -197,7 +251,7 @@ impl Machine<'_> {
                 self.burn()?;
                 self.trace.mnemonics.insert(inst.mnemonic());
                 match self.inst(inst)? {
-                    Flow::Leave(exit) => return self.leave(exit),
+                    Flow::Leave(exit) => return Ok(End::Leave(exit)),
                     Flow::Next(value) => {
                         if let Some(v) = result {
                             let value = value.filter(|x| x.ty() == self.f.ty(*v));
@@ -214,10 +268,8 @@ impl Machine<'_> {
                     let (to, args) = if self.bool(*cond)? { then } else { els };
                     (*to, self.read_all(args)?)
                 }
-                Terminator::Return(v) => {
-                    return Ok(Outcome::Returned(self.obj(*v)?.ok_or("returns the null reference")?));
-                }
-                Terminator::Exit(exit) => return self.leave(*exit),
+                Terminator::Return(v) => return Ok(End::Return(*v)),
+                Terminator::Exit(exit) => return Ok(End::Leave(*exit)),
             };
         }
     }
@@ -319,7 +371,7 @@ impl Machine<'_> {
 pub fn is_check(inst: &Inst) -> bool {
     use overdrive_base::table::Failure;
     match inst {
-        Inst::Guard(..) | Inst::Checked(..) => true,
+        Inst::Guard(..) | Inst::Checked(..) | Inst::CallRoutine { .. } => true,
         Inst::Table { entry, .. } => matches!(entry.signature().failure, Failure::Declines),
         _ => false,
     }

@@ -167,6 +167,11 @@ impl Machine<'_> {
                 Arg::Taken => return Err(format!("argument {n} is taken twice")),
             },
             Inst::Table { entry, args, pos, fail } => return self.table_entry(*entry, args, *pos, *fail),
+            Inst::CallRoutine { routine, args, fail, .. } => {
+                let args = self.read_all(args)?;
+                let result = if self.forced(*fail) { None } else { self.call_routine(*routine, args)? };
+                return Ok(result.map_or(Flow::Leave(*fail), |value| Flow::Next(Some(value))));
+            }
             Inst::Poll { pos, fail } => {
                 self.store_position(Some(*pos));
                 return Ok(match self.table.poll(self.heap)? {

@@ -31,6 +31,7 @@ fn each_exit(f: &mut Function, visit: &mut dyn FnMut(&mut ExitId)) {
         for (inst, _) in &mut block.insts {
             match inst {
                 Inst::Checked(_, _, _, e) | Inst::Guard(_, e) | Inst::Poll { fail: e, .. } => visit(e),
+                Inst::CallRoutine { fail: e, .. } => visit(e),
                 Inst::Table { fail: Some(e), .. } => visit(e),
                 _ => {}
             }

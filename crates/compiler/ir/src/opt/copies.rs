@@ -72,6 +72,7 @@ impl Copies {
         if let Inst::Checked(_, _, _, exit)
         | Inst::Guard(_, exit)
         | Inst::Table { fail: Some(exit), .. }
+        | Inst::CallRoutine { fail: exit, .. }
         | Inst::Poll { fail: exit, .. } = &mut inst
         {
             *exit = self.exit(f, *exit);

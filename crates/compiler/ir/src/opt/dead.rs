@@ -71,6 +71,7 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::IncRef(_)
         | Inst::DecRef { .. }
         | Inst::OwnArg(_)
+        | Inst::CallRoutine { .. }
         | Inst::Poll { .. } => false,
     }
 }

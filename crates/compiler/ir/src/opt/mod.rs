@@ -47,11 +47,25 @@ pub const PASSES: &[Pass] = &[
     ("compact", compact::run),
 ];
 
+/// The passes for routines: their loops are left as they are.
+const FOR_ROUTINES: &[Pass] = &[
+    ("params of routines", params::run),
+    ("fold in routines", fold::run),
+    ("guards of routines", guards::run),
+    ("params of routines again", params::run),
+    ("limits of routines", limits::run),
+    ("dead in routines", dead::run),
+    ("compact routines", compact::run),
+];
+
 /// Runs all passes. In debug builds the function is verified after each.
 ///
 /// # Panics
 /// In debug builds, when a pass broke the function: that is our bug, never the input's.
 pub fn optimise(f: &mut Function) {
+    for routine in &mut f.routines {
+        FOR_ROUTINES.iter().for_each(|(_, pass)| pass(routine));
+    }
     for (name, pass) in PASSES {
         pass(f);
         #[cfg(debug_assertions)]

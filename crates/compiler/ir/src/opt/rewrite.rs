@@ -79,7 +79,7 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         Inst::Select(a, b, c) | Inst::ListSwap { list: a, index: b, item: c } => {
             [a, b, c].into_iter().for_each(visit);
         }
-        Inst::Table { args, .. } => args.iter_mut().for_each(visit),
+        Inst::Table { args, .. } | Inst::CallRoutine { args, .. } => args.iter_mut().for_each(visit),
     }
 }
 

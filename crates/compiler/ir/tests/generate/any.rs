@@ -228,6 +228,9 @@ fn inst(r: &mut Random, f: &Function) -> Inst {
         34 => Inst::DecRef { obj: a, pos },
         35 => Inst::OwnArg(axis.into()),
         36 => Inst::Poll { pos: pos.unwrap_or(0), fail: exit_id(r, f) },
+        37 => {
+            Inst::CallRoutine { routine: axis.into(), ty: f.ty(a), args: values(r, f), fail: exit_id(r, f) }
+        }
         _ => {
             let fail = r.coin().then(|| exit_id(r, f));
             Inst::Table { entry: r.pick(Entry::ALL), args: values(r, f), pos, fail }

@@ -20,6 +20,7 @@ use crate::stack::{RealEntry, SlotKind, real_entries};
 use crate::translate::delayed::Delayed;
 use crate::translate::inline::{Inlined, Known};
 use crate::translate::members;
+use crate::translate::routine::{Inside, Routine};
 use crate::translate::shape::Shape;
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
@@ -125,6 +126,9 @@ pub(crate) struct Tx<'a> {
     pub(crate) n_inlined: usize,
     /// The same, with those that were taken out again.
     pub(crate) n_tried: usize,
+    /// What is known of the graph's routines, and which of them this is the body of, or is inlined into.
+    pub(crate) routines: Vec<Routine>,
+    pub(crate) routine: Option<Inside>,
     pub(crate) iconsts: HashMap<Value, i64>,
     pub(crate) epochs: u32,
 }
@@ -173,6 +177,8 @@ impl<'a> Tx<'a> {
             inlined: None,
             n_inlined: 0,
             n_tried: 0,
+            routines: Vec::new(),
+            routine: None,
             iconsts: HashMap::new(),
             epochs: 0,
         }

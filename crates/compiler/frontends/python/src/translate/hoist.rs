@@ -45,7 +45,7 @@ impl Tx<'_> {
         }
     }
 
-    fn test(&mut self, key: FactKey, exit: ExitId) {
+    pub(crate) fn test(&mut self, key: FactKey, exit: ExitId) {
         if let Some(fact) = self.fact(key) {
             let v = self.oconst(ConstRef::Fact(fact.id.0));
             let ok = self.still(key, v);
@@ -64,7 +64,7 @@ impl Tx<'_> {
         self.st = edge.state;
         let mut exit = None;
         for key in self.names_read_in(target) {
-            if !self.st.facts.contains(&key) {
+            if !self.is_given(key) {
                 let e = match exit {
                     Some(e) => e,
                     None => self.exit_block(target, "a global or module attribute was rebound"),

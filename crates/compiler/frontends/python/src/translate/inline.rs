@@ -50,22 +50,22 @@ pub(crate) struct Known {
 /// What the translation of a body needs of the call around it.
 #[derive(Clone)]
 pub(crate) struct Inlined {
-    /// The exit before the outermost call, without its reason.
-    exit: Exit,
+    /// The exit before the outermost call, without its reason; of a routine, one without state.
+    pub(crate) exit: Exit,
     /// One for each reason.
-    exits: HashMap<String, ExitId>,
+    pub(crate) exits: HashMap<String, ExitId>,
     /// The body's name, for people.
-    name: String,
+    pub(crate) name: String,
     /// The bodies around, outermost first, and this one.
-    path: Vec<Body>,
+    pub(crate) path: Vec<Body>,
     /// Where it returns, with the value on the stack.
-    returns: Vec<Edge>,
+    pub(crate) returns: Vec<Edge>,
     /// It does more than compute.
-    why_not: Option<String>,
+    pub(crate) why_not: Option<String>,
 }
 
 /// Why the translation of a body ended early.
-enum Ended {
+pub(crate) enum Ended {
     /// A loop in it widened: once more.
     Again,
     Because(String),
@@ -95,7 +95,7 @@ impl Tx<'_> {
         let tried = if self.oracle.blocked(self.ins().op_offset | IN_PLACE) {
             Err("it left often".to_owned())
         } else {
-            self.arguments(&known, n_values, kw_names).and_then(|args| self.try_body(&known, args))
+            self.arguments(&known, n_values, kw_names).and_then(|args| self.try_call(&known, args))
         };
         match tried {
             Ok(returns) => self.finish_inlined(&known, n, returns).map(|()| true),
@@ -244,13 +244,27 @@ impl Tx<'_> {
         Ok(vals)
     }
 
+    /// The body in place, or a call of the routine that it becomes when it calls itself.
+    fn try_call(&mut self, known: &Rc<Known>, args: Vec<Val>) -> Result<Vec<Edge>, String> {
+        if self.inlined.as_ref().is_some_and(|around| around.path.contains(&known.body)) {
+            return self.call_routine(known, args);
+        }
+        self.try_body(known, args)
+    }
+
+    /// Counts what is translated.
+    pub(crate) fn try_more(&mut self, n_instrs: usize) -> Result<(), Ended> {
+        self.n_tried += n_instrs;
+        if self.n_tried > MAX_TRIED {
+            return Err(Ended::Because("too much was inlined around it".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Translates the body where the caller stands. On an error the graph is as it was.
     fn try_body(&mut self, known: &Known, args: Vec<Val>) -> Result<Vec<Edge>, String> {
         let function = known.function.as_ref().map_err(Clone::clone)?;
         let mut path = self.inlined.as_ref().map(|around| around.path.clone()).unwrap_or_default();
-        if path.contains(&known.body) {
-            return Err("it calls itself".to_owned());
-        }
         if path.len() >= MAX_DEPTH || self.n_inlined + function.instrs.len() > MAX_INLINED {
             return Err("too much was inlined around it".to_owned());
         }
@@ -265,8 +279,9 @@ impl Tx<'_> {
             }
         };
         let key = FactKey::Callee(known.body);
+        let is_given = self.is_given(key);
         let mut facts = self.st.facts.clone();
-        if !facts.contains(&key) {
+        if !is_given {
             let callable = self.oconst(ConstRef::Fact(known.callable.id.0));
             let ok = self.still_runs(known.body, callable);
             let reason = "the callee was changed, or must be called with a frame".to_owned();
@@ -301,7 +316,7 @@ impl Tx<'_> {
         }
         self.headers.bodies = headers.bodies;
         let why = match outcome {
-            Ok(returns) if !returns.is_empty() => {
+            Ok(returns) if !returns.is_empty() || self.is_unfinished() => {
                 self.n_inlined += function.instrs.len();
                 return Ok(returns);
             }
@@ -322,12 +337,11 @@ impl Tx<'_> {
         state: State,
         headers: &mut Headers,
     ) -> Result<Vec<Edge>, Ended> {
-        self.n_tried += function.instrs.len();
-        if self.n_tried > MAX_TRIED {
-            return Err(Ended::Because("too much was inlined around it".to_owned()));
-        }
+        self.try_more(function.instrs.len())?;
         let around = self.oracle.enter(body);
         let mut inner = Tx::inside(function, &mut *self.oracle, headers, body, inlined);
+        inner.routines = std::mem::take(&mut self.routines);
+        inner.routine = self.routine;
         inner.ir = std::mem::take(&mut self.ir);
         inner.iconsts = std::mem::take(&mut self.iconsts);
         (inner.epochs, inner.n_tried) = (self.epochs, self.n_tried);
@@ -335,6 +349,7 @@ impl Tx<'_> {
         (inner.cur, inner.st) = (self.cur.take(), state);
         let outcome = inner.run_body();
         let returns = inner.inlined.take().map(|inlined| inlined.returns).unwrap_or_default();
+        self.routines = std::mem::take(&mut inner.routines);
         self.ir = std::mem::take(&mut inner.ir);
         self.iconsts = std::mem::take(&mut inner.iconsts);
         (self.epochs, self.n_tried) = (inner.epochs, inner.n_tried);
@@ -343,7 +358,7 @@ impl Tx<'_> {
     }
 
     /// All that the body's first instruction reaches.
-    fn run_body(&mut self) -> Result<(), Ended> {
+    pub(crate) fn run_body(&mut self) -> Result<(), Ended> {
         let order = order_from(&self.f.cfg, 0);
         self.retreating = order.retreating;
         self.edge_to(0)?;
@@ -442,6 +457,10 @@ impl Tx<'_> {
             self.make_delayed(state.delayed);
             let after = std::mem::take(&mut self.st);
             open.extend(self.cur.take().map(|block| Edge { block, state: after }));
+        }
+        if open.is_empty() {
+            // The type of a routine's result is not known yet: nothing follows in this round.
+            return Ok(());
         }
         self.merge_open(open)?;
         let len = self.st.stack.len();
@@ -550,6 +569,7 @@ struct Mark {
     n_values: usize,
     n_consts: usize,
     n_exits: usize,
+    n_routines: usize,
     n_insts: usize,
 }
 
@@ -560,6 +580,7 @@ impl Mark {
             n_values: ir.types.len(),
             n_consts: ir.consts.len(),
             n_exits: ir.exits.len(),
+            n_routines: ir.routines.len(),
             n_insts: ir.blocks[open.index()].insts.len(),
         }
     }
@@ -571,6 +592,8 @@ impl Mark {
         ir.types.truncate(self.n_values);
         ir.consts.truncate(self.n_consts);
         ir.exits.truncate(self.n_exits);
+        ir.routines.truncate(self.n_routines);
+        tx.routines.truncate(self.n_routines);
         let block = &mut ir.blocks[open.index()];
         block.insts.truncate(self.n_insts);
         block.terminator = None;

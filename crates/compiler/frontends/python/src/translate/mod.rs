@@ -23,6 +23,7 @@ mod members;
 mod names;
 mod numpy;
 mod objects;
+mod routine;
 mod shape;
 mod step;
 mod subscript;

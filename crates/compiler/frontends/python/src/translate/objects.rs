@@ -234,7 +234,7 @@ impl Tx<'_> {
     /// An object known by identity, behind its guard unless that was passed and nothing happened since.
     pub(crate) fn known(&mut self, key: FactKey, fact: Fact) -> Obj {
         let v = self.oconst(ConstRef::Fact(fact.id.0));
-        if !self.st.facts.contains(&key) {
+        if !self.is_given(key) {
             let ok = self.still(key, v);
             self.guard(ok, "a global or module attribute was rebound");
             self.st.facts.insert(key);

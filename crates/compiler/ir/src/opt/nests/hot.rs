@@ -428,6 +428,7 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         Inst::IncRef(_)
         | Inst::DecRef { .. }
         | Inst::OwnArg(_)
+        | Inst::CallRoutine { .. }
         | Inst::Poll { .. }
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }

@@ -181,7 +181,8 @@ def test_these_are_native_all_the_way():
             assert jitted(*args) == PLAIN[name](*args)
         assert is_inlined(jitted), name
         assert "call_routine" in _core.emit(jitted, "ir")
-        assert _core.explain_data(jitted)["exits"] == 0
+        # From CPython 3.12 on, code that never ran since tools were switched on or off is called once by the interpreter.
+        assert _core.explain_data(jitted)["exits"] <= 1
 
 
 def test_a_float_that_comes_back_is_the_same_object():

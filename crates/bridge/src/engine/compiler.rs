@@ -23,9 +23,16 @@ const STACK_BYTES: usize = 8 << 20;
 /// Work for the compile thread.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
+/// A job in the queue.
+struct Waiting {
+    job: Job,
+    /// It takes a moment and needs no interpreter, so that it is done even when the process ends.
+    is_brief: bool,
+}
+
 #[derive(Default)]
 struct Worker {
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<VecDeque<Waiting>>,
     wake: Condvar,
     in_flight: AtomicUsize,
     closing: AtomicBool,
@@ -55,7 +62,7 @@ pub(crate) fn submit(py: Python<'_>, job: Job) -> PyResult<Option<Job>> {
         return Ok(Some(job));
     }
     worker.in_flight.fetch_add(1, Ordering::AcqRel);
-    worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
+    worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(Waiting { job, is_brief: false });
     worker.wake.notify_one();
     Ok(None)
 }
@@ -66,12 +73,24 @@ pub(crate) fn submit(py: Python<'_>, job: Job) -> PyResult<Option<Job>> {
 /// # Errors
 /// As `submit`.
 pub(crate) fn submit_first(py: Python<'_>, job: Job) -> PyResult<()> {
+    push_first(py, Waiting { job, is_brief: false })
+}
+
+/// As `submit_first`, a job that nobody waits for but the end of the process: a file to be written.
+///
+/// # Errors
+/// As `submit`.
+pub(crate) fn submit_brief(py: Python<'_>, job: Job) -> PyResult<()> {
+    push_first(py, Waiting { job, is_brief: true })
+}
+
+fn push_first(py: Python<'_>, waiting: Waiting) -> PyResult<()> {
     let worker = worker(py)?;
     // Who waits cannot wait for the end of a fork: a hook of the program's may call a function that compiles.
     start(worker)?;
     if !worker.closing.load(Ordering::Acquire) {
         worker.in_flight.fetch_add(1, Ordering::AcqRel);
-        worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_front(job);
+        worker.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_front(waiting);
         worker.wake.notify_one();
     }
     Ok(())
@@ -175,11 +194,15 @@ fn run(worker: &Worker) {
     loop {
         let mut jobs = worker.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let job = loop {
-            if worker.closing.load(Ordering::Acquire) || worker.resting.load(Ordering::Acquire) {
+            let is_closing = worker.closing.load(Ordering::Acquire);
+            if !is_closing && worker.resting.load(Ordering::Acquire) {
                 return;
             }
-            match jobs.pop_front() {
-                Some(job) => break job,
+            // The others own references, which cannot be dropped without the interpreter: they stay where they are.
+            let next = jobs.iter().position(|waiting| waiting.is_brief || !is_closing);
+            match next.and_then(|at| jobs.remove(at)) {
+                Some(waiting) => break waiting.job,
+                None if is_closing => return,
                 None => jobs = worker.wake.wait(jobs).unwrap_or_else(PoisonError::into_inner),
             }
         };

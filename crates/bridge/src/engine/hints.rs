@@ -36,8 +36,7 @@ impl Hints {
         Some(Lessons { observed, hinted, ..Lessons::default() })
     }
 
-    /// Puts what was learned into the cache, if that is something new there. Behind the caller's back; what comes too late,
-    /// at the process's end, is not kept.
+    /// Puts what was learned into the cache, if that is something new there. The file is written behind the caller's back.
     pub(crate) fn keep(&mut self, py: Python<'_>, lessons: &Lessons) {
         let (Some(key), Some(cache)) = (self.key, cache::cache(py)) else { return };
         let encoded = encode(lessons);
@@ -47,7 +46,7 @@ impl Hints {
         self.known.clone_from(&encoded);
         let job: compiler::Job = Box::new(move || compiler::outside_fork(|| cache.store.put(&key, &encoded)));
         // Without a thread nothing is compiled either.
-        let _ = compiler::submit_first(py, job);
+        let _ = compiler::submit_brief(py, job);
     }
 }
 

@@ -524,7 +524,7 @@ import overdrive
 def helper(x):
     return x + total
 total = 0
-for i in range(3000):
+for i in range(300000):
     total = (helper(i) + i) & 0xffff
 print(total)
 """

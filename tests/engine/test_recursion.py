@@ -87,6 +87,11 @@ def missing(n):
 def by_keyword(n, step=1):
     return 0 if n <= 0 else n + by_keyword(n=n - step, step=step) + by_keyword(n - 5)
 
+SCALE = 3
+
+def limited(n):
+    return SCALE if n == 0 else limited(n - 1) + 1
+
 def climbing(n):
     return 0 if n < 0 else 1 + climbing(n + 1)
 """
@@ -249,30 +254,45 @@ def test_signals_and_other_threads_have_their_turn():
     jitted = namespace(overdrive.jit)["fib"]
     for _ in range(4):
         jitted(10)
-    want = jitted(27)
-    handled, ticks, done = [], [], threading.Event()
+    want = jitted(30)
+    in_the_middle, ticks, done = [], [], threading.Event()
 
     def tick():
         while not done.is_set():
             ticks.append(1)
             time.sleep(0.001)
 
-    before = signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
+    def handler(_, frame):
+        while frame is not None:
+            if frame.f_code.co_name == "fib":
+                in_the_middle.append(1)
+                return
+            frame = frame.f_back
+
+    before = signal.signal(signal.SIGALRM, handler)
     thread = threading.Thread(target=tick)
     thread.start()
     try:
         end = time.monotonic() + 30
-        while (len(handled) < 5 or len(ticks) < 20) and time.monotonic() < end:
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
-            assert jitted(27) == want
+        while (len(in_the_middle) < 5 or len(ticks) < 20) and time.monotonic() < end:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
+            assert jitted(30) == want
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         done.set()
         thread.join()
-    assert len(handled) >= 5 and len(ticks) >= 20
+    assert len(in_the_middle) >= 5 and len(ticks) >= 20
     # Turns are no reason to give the direct calls up.
     assert is_inlined(jitted) and "call_routine" in _core.emit(jitted, "ir")
+
+
+def test_what_only_the_last_level_reads_is_tested_before_the_first():
+    space = namespace(overdrive.jit)
+    for scale in (3, 3, 3, 3, 5, 7.5, 3):
+        space["SCALE"] = scale
+        for _ in range(2):
+            assert space["limited"](20) == scale + 20
 
 
 def test_an_exception_of_a_handler_ends_the_recursion():

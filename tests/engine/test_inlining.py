@@ -524,10 +524,13 @@ def test_a_loop_of_a_module_that_rebinds_what_the_callee_reads():
 def helper(x):
     return x + total
 
+def around(x):
+    return helper(x) + 1
+
 total = 0
 arm()
 for i in range(20000):
-    total = (helper(i) + i) & 0xffff
+    total = (around(i) + helper(i) + i) & 0xffff
 """
     code = compile(source, "module", "exec")
     plain, entered = {"arm": lambda: None}, {}

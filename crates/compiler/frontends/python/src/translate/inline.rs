@@ -60,6 +60,8 @@ pub(crate) struct Inlined {
     pub(crate) path: Vec<Body>,
     /// Where it returns, with the value on the stack.
     pub(crate) returns: Vec<Edge>,
+    /// Globals that the loop around the outermost call keeps in registers.
+    pub(crate) registers: Rc<Vec<String>>,
     /// It does more than compute.
     pub(crate) why_not: Option<String>,
 }
@@ -146,12 +148,12 @@ impl Tx<'_> {
         if function.instrs.len() > MAX_BODY {
             return Err("it is too long".to_owned());
         }
-        let registers: Vec<&str> = self.cached.iter().map(|c| self.name_text(c.name.index())).collect();
+        let registers = self.registers();
         for i in &function.instrs {
             match &i.op {
                 Op::Other(_) => return Err("unknown opcode".to_owned()),
                 // The loop at hand keeps the newest value in a register.
-                Op::LoadGlobal { name, .. } if registers.contains(&code.names[name.index()].as_str()) => {
+                Op::LoadGlobal { name, .. } if registers.contains(&code.names[name.index()]) => {
                     return Err("it reads a variable that the loop around it rebinds".to_owned());
                 }
                 _ => {}
@@ -160,8 +162,15 @@ impl Tx<'_> {
         Ok(function)
     }
 
-    fn name_text(&self, name: usize) -> &str {
-        &self.code().names[name]
+    /// Globals of which the loop at hand may have a newer value than their dictionary.
+    pub(crate) fn registers(&self) -> Rc<Vec<String>> {
+        match &self.inlined {
+            Some(around) => Rc::clone(&around.registers),
+            None => {
+                let names = self.cached.iter().map(|c| self.code().names[c.name.index()].clone());
+                Rc::new(names.collect())
+            }
+        }
     }
 
     /// Emits whether a callable still runs a body, and a call of it would be allowed and seen by nobody, as I1.
@@ -295,6 +304,7 @@ impl Tx<'_> {
             name: function.code.name.clone(),
             path,
             returns: vec![],
+            registers: self.registers(),
             why_not: None,
         };
         let mut locals = args;

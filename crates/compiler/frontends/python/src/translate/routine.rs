@@ -218,7 +218,8 @@ impl Tx<'_> {
             reason: String::new(),
         };
         let (name, path) = (function.code.name.clone(), vec![known.body]);
-        let inlined = Inlined { exit, exits: HashMap::new(), name, path, returns: vec![], why_not: None };
+        let (exits, registers) = (HashMap::new(), self.registers());
+        let inlined = Inlined { exit, exits, name, path, returns: vec![], registers, why_not: None };
         let around = self.oracle.enter(known.body);
         let mut inner = Tx::inside(function, &mut *self.oracle, headers, known.body, inlined);
         inner.ir = ir;

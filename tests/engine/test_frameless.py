@@ -76,8 +76,10 @@ def test_an_exception_from_a_signal_has_the_frame():
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, handler)
+    n_rounds = n_seen = 0
     try:
-        for _ in range(5):
+        # A busy machine may not come to the first item in the time.
+        while n_rounds < 5 or n_seen == 0:
             out = []
             signal.setitimer(signal.ITIMER_REAL, 0.02)
             with pytest.raises(KeyboardInterrupt) as caught:
@@ -90,7 +92,7 @@ def test_an_exception_from_a_signal_has_the_frame():
             want = []
             lcg(200_000, want)
             assert out[: len(want)] == want[: len(out)]
-            assert len(out) > 0
+            n_rounds, n_seen = n_rounds + 1, n_seen + len(out)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

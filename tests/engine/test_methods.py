@@ -436,3 +436,29 @@ def test_a_tracer_sees_the_method():
     finally:
         sys.settrace(None)
     assert seen.count("add") == 2
+
+
+def test_two_stores_to_what_may_be_one_object_are_left_to_cpython():
+    """The first may free what the second one would look at."""
+
+    class Own:
+        def __init__(self, y):
+            self.y = y
+
+        def put(self, other, a):
+            self.y = a
+            other.y = a + 1
+
+    def f(o, p, a):
+        o.put(p, a)
+        return o.y, p.y
+
+    for values in ((3, 5000), (3.0, 1.5), (5000, 3)):
+
+        def same_object(values=values):
+            o = Own(values[0])
+            return [o, o, values[1]]
+
+        compiled = alike(f, lambda values=values: [Own(values[0]), Own(values[0]), values[1]])
+        alike(f, same_object, 4, compiled)
+        assert "it may change an object twice" in str(overdrive.explain(compiled))

@@ -1,5 +1,6 @@
 """A jitted function is called as the function is: arguments, methods, recursion, errors."""
 
+import subprocess
 import sys
 import traceback
 
@@ -303,3 +304,35 @@ def test_a_tracer_sees_the_call():
     finally:
         sys.settrace(old)
     assert ("add", "call") in seen and ("add", "line") in seen
+
+
+def test_recursion_beyond_a_small_stack_raises():
+    """A jitted function that calls itself, and is no routine, needs C stack on each level; that of a thread is small."""
+    program = """
+import sys, threading
+import overdrive
+sys.setrecursionlimit(100_000)
+
+@overdrive.jit
+def down(n, items):
+    if n == 0:
+        return 0
+    items.append(n)
+    return 1 + down(n - 1, items)
+
+def run(n):
+    try:
+        print(down(n, []) == n)
+    except RecursionError as error:
+        print("recursion depth exceeded" in str(error))
+
+for _ in range(3):
+    down(5, [])
+threading.stack_size(2 << 20)
+for n in (50, 50_000, 50):
+    thread = threading.Thread(target=run, args=(n,))
+    thread.start()
+    thread.join()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["True"] * 3), ran

@@ -8,6 +8,8 @@ use std::cell::Cell;
 
 thread_local! {
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Set with the limit; 0: never.
+    static OUT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether the C stack is more than half used. Costs a thread-local load and a comparison.
@@ -31,6 +33,13 @@ pub fn stack_left() -> usize {
     if stack_low() { 0 } else { address - LIMIT.with(Cell::get) }
 }
 
+/// Whether the C stack is used up but for an eighth: calls that need more of it must raise.
+pub fn stack_out() -> bool {
+    let here = 0u8;
+    let address = std::ptr::from_ref(&here) as usize;
+    stack_low() && address < OUT.with(Cell::get)
+}
+
 /// The address below which the stack counts as low; 0 (never) when the bounds cannot be had.
 fn find_limit() -> usize {
     // SAFETY: all pointers are to locals; the attribute object is destroyed on the only path that made it.
@@ -45,6 +54,10 @@ fn find_limit() -> usize {
         // An unlimited stack is reported as enormous: count on 8 MiB of it.
         let top = bottom as usize + size;
         let usable = size.min(if size > 1 << 30 { 8 << 20 } else { size });
-        if status == 0 { top - usable / 2 } else { 0 }
+        if status != 0 {
+            return 0;
+        }
+        OUT.with(|out| out.set(top - usable / 8 * 7));
+        top - usable / 2
     }
 }

@@ -12,7 +12,7 @@ use super::super::unit::Leaf;
 use super::{JitFunction, starred};
 use crate::mechanics::frame::{Frame, Thread, field, has_new_events, is_monitored};
 use crate::mechanics::osr::own_tools;
-use crate::mechanics::stack::stack_low;
+use crate::mechanics::stack::{stack_low, stack_out};
 use crate::mechanics::{giving, layout};
 
 /// Count without the flag that the slot before the first argument may be used.
@@ -148,6 +148,13 @@ impl Target {
     unsafe fn call(self, call: impl FnOnce(*mut ffi::PyObject) -> *mut ffi::PyObject) -> *mut ffi::PyObject {
         // SAFETY: the GIL is held.
         unsafe {
+            if stack_out() {
+                // The interpreter cannot make this call without C stack, as it could one of a plain function.
+                let text =
+                    c"maximum recursion depth exceeded: a jitted function that calls itself needs C stack";
+                ffi::PyErr_SetString(ffi::PyExc_RecursionError, text.as_ptr());
+                return null_mut();
+            }
             let thread = Thread::current();
             let is_free = cfg!(Py_3_12) && !stack_low();
             if is_free {

@@ -313,6 +313,29 @@ class TestChanges:
 
         alike(f, through_dictionary, 3, compiled)
 
+    def test_a_name_that_came_by_a_dictionary(self):
+        """The class numbers it although it is not interned; an object that has it hides the method."""
+
+        class Own(Account):
+            pass
+
+        def f(accounts):
+            for a in accounts:
+                a.add(1)
+            return [a.y for a in accounts]
+
+        Own(0).__dict__["".join(["a", "d", "d"])] = None
+
+        def make(hides):
+            accounts = [Own(i) for i in range(4)]
+            if hides:
+                accounts[2].add = lambda x: None
+            return [accounts]
+
+        compiled = fresh(f)
+        for hides in (False, False, False, True, False, True):
+            alike(f, lambda hides=hides: make(hides), 3, compiled)
+
     def test_the_code_of_the_method(self):
         class Own(Account):
             def add(self, amount):

@@ -75,7 +75,7 @@ def agree(entry, python, *args):
     assert describe(list(ours)) == describe(list(theirs)), args
 
 
-def leaks_nothing(function, *args, rounds=300, slack=100):
+def leaks_nothing(function, *args, rounds=300, slack=40):
     """The number of allocated blocks does not grow with the number of calls."""
 
     def run():
@@ -84,9 +84,12 @@ def leaks_nothing(function, *args, rounds=300, slack=100):
         gc.collect()  # an exception's traceback may refer to the exception
 
     run()
-    before = sys.getallocatedblocks()
-    run()
-    grown = sys.getallocatedblocks() - before
+    for _ in range(3):  # caches of the interpreter may still fill in the first
+        before = sys.getallocatedblocks()
+        run()
+        grown = sys.getallocatedblocks() - before
+        if grown < slack:
+            break
     assert grown < slack, f"{grown} blocks more after {rounds} calls of {function} with {args!r}"
 
 

@@ -212,7 +212,9 @@ unsafe fn number_of(keys: *const Keys, name: *mut PyObject) -> Option<u32> {
     unsafe {
         let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
         let entries = keys.add(1).cast::<u8>().add(1 << head.log2_index_bytes).cast::<[*mut PyObject; 2]>();
-        let found = (0..head.n_entries as usize).find(|i| (*entries.add(*i))[0] == name)?;
+        // Names that came by way of a dictionary need not be interned. All are exact strs: no code runs.
+        let is_name = |key: *mut PyObject| key == name || ffi::PyUnicode_Compare(key, name) == 0;
+        let found = (0..head.n_entries as usize).find(|i| is_name((*entries.add(*i))[0]))?;
         Some(found as u32)
     }
 }

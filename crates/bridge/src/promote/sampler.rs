@@ -64,9 +64,31 @@ const STACK_DEPTH: usize = 64;
 /// The sampler may use this part of one core; a deep stack is then sampled less often.
 const BUDGET: u32 = 100;
 
+/// How long to wait between samples so that they stay within [`BUDGET`].
+///
+/// A sample is charged what the cheapest of the last few cost. One alone may be charged far more than its own work: a
+/// virtual machine that was not running counts as CPU time of the thread, and a torn read may follow garbage through
+/// thousands of frames. A hundred times such a hiccup would be a minute without samples.
+#[derive(Default)]
+struct Pace {
+    recent: [Duration; 3],
+    turn: usize,
+}
+
+impl Pace {
+    /// The wait behind a sample that cost `cost`, at least `interval`.
+    fn wait(&mut self, cost: Duration, interval: Duration) -> Duration {
+        self.turn = (self.turn + 1) % self.recent.len();
+        self.recent[self.turn] = cost;
+        let usual = self.recent.into_iter().min().unwrap_or(cost);
+        interval.max(usual.saturating_mul(BUDGET))
+    }
+}
+
 /// py-spy on the own process.
 pub(super) struct Sampler {
     spy: py_spy::PythonSpy,
+    pace: Pace,
 }
 
 impl Sampler {
@@ -86,7 +108,7 @@ impl Sampler {
         };
         let pid = py_spy::Pid::try_from(std::process::id()).map_err(|error| error.to_string())?;
         let spy = py_spy::PythonSpy::new(pid, &config).map_err(|error| format!("{error:#}"))?;
-        Ok(Self { spy })
+        Ok(Self { spy, pace: Pace::default() })
     }
 
     /// Takes one sample and says how long to wait for the next, at least `interval`.
@@ -106,7 +128,7 @@ impl Sampler {
             }
             Err(_) => into.lost += 1,
         }
-        interval.max(thread_time().saturating_sub(before) * BUDGET)
+        self.pace.wait(thread_time().saturating_sub(before), interval)
     }
 }
 
@@ -125,7 +147,9 @@ fn thread_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Samples};
+    use std::time::Duration;
+
+    use super::{Pace, Place, Samples};
 
     fn frame(name: &str, line: i32) -> (Place, i32) {
         (Place { file: "m.py".into(), name: name.into() }, line)
@@ -141,5 +165,17 @@ mod tests {
         assert_eq!((seen("walk").own, seen("walk").on_stack), (1, 2));
         assert_eq!((seen("main").own, seen("main").on_stack), (0, 2));
         assert_eq!(seen("walk").lines, [(7, 1)].into());
+    }
+
+    #[test]
+    fn one_hiccup_does_not_stop_the_samples_but_a_deep_stack_slows_them() {
+        let (interval, usual) = (Duration::from_millis(5), Duration::from_micros(20));
+        let mut pace = Pace::default();
+        for cost in [usual, usual, Duration::from_millis(600), usual, Duration::from_millis(600), usual] {
+            assert_eq!(pace.wait(cost, interval), interval);
+        }
+        let deep = Duration::from_millis(2);
+        let waits: Vec<Duration> = (0..4).map(|_| pace.wait(deep, interval)).collect();
+        assert_eq!(waits[2..], [deep * 100, deep * 100]);
     }
 }

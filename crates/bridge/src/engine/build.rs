@@ -347,13 +347,10 @@ fn generate(
     texts: Texts,
     cache: Option<Cache<'_>>,
 ) -> Result<Code, JitError> {
-    let target = Target {
-        layout: &process.layout,
-        entries: &process.entries,
-        services: services(),
-        vectors: &objects::vectors::library().forms,
-        consts,
-    };
+    // The vector library is loaded for those who asked for it only: that takes a good part of a call from the cache.
+    let vectors = if function.fastmath { &objects::vectors::library().forms[..] } else { &[] };
+    let target =
+        Target { layout: &process.layout, entries: &process.entries, services: services(), vectors, consts };
     let keep = texts == Texts::Yes;
     let options = Options { forced: debug::forced(), keep, level, ..Options::default() };
     // What is made to fail is a test's.

@@ -59,7 +59,7 @@ impl Tx<'_> {
         let mut n_holders = 0;
         let n_locals = self.f.code.localsplus.len();
         let locals = self.st.locals.iter_mut().take(n_locals);
-        for val in locals.chain(&mut self.st.stack) {
+        for val in locals.chain(self.st.stack.iter_mut()) {
             val.each_num(&mut |held| {
                 if held.v == n.v && held.flavour == n.flavour && held.boxed.is_none() {
                     held.boxed = Some(Boxed { v, own: Own::Owned, maybe_null: false });

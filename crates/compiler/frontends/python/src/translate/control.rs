@@ -195,7 +195,8 @@ impl Tx<'_> {
             vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed, members };
+        let (locals, stack) = (vals.into(), stack.into());
+        self.st = State { locals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         if is_header {
@@ -216,6 +217,11 @@ impl Tx<'_> {
         let incoming = self.shapes(target, &edge.state, self.at_header());
         let wide = self.join_all(&header.shape, &incoming)?;
         if wide != header.shape {
+            // What is done to more general values changes no less. (What is done to None is another matter.)
+            let mut widened = header.shape.iter().zip(&wide).filter(|(before, now)| before != now);
+            if edge.state.epoch != header.epoch && widened.all(|(before, _)| *before != Shape::None) {
+                self.clobbers(target);
+            }
             self.headers.shapes.insert(target, wide);
             return Err(Stop::Again);
         }
@@ -240,7 +246,7 @@ impl Tx<'_> {
     /// Jumps with the values that carry the state in `shape`, those of the entries that `is_passed` names.
     fn hand_over(&mut self, target: Block, shape: &[Shape], is_passed: impl Iterator<Item = bool>) -> Step {
         let mut carried = Carried::default();
-        let vals: Vec<Val> = self.st.locals.iter().chain(&self.st.stack).cloned().collect();
+        let vals: Vec<Val> = self.st.locals.iter().chain(self.st.stack.iter()).cloned().collect();
         for ((val, s), is_passed) in vals.into_iter().zip(shape).zip(is_passed) {
             if is_passed {
                 self.forgetting(|tx| tx.coerce(val, s, &mut carried))?;
@@ -418,7 +424,7 @@ impl Tx<'_> {
             return Ok(());
         }
         let take = |state: &State| -> Vec<Shape> {
-            state.locals.iter().chain(&state.stack).map(|v| shape_of(v, true, At::Merge)).collect()
+            state.locals.iter().chain(state.stack.iter()).map(|v| shape_of(v, true, At::Merge)).collect()
         };
         let mut shape = take(&open[0].state);
         for edge in &open[1..] {
@@ -426,7 +432,7 @@ impl Tx<'_> {
         }
         let n_locals = open[0].state.locals.len();
         let first = &open[0].state;
-        let all: Vec<Val> = first.locals.iter().chain(&first.stack).cloned().collect();
+        let all: Vec<Val> = first.locals.iter().chain(first.stack.iter()).cloned().collect();
         // What no alternative changed needs no parameter.
         let same: Vec<bool> = (0..all.len())
             .map(|i| {
@@ -461,7 +467,8 @@ impl Tx<'_> {
             vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
         }
         let stack = vals.split_off(n_locals);
-        self.st = State { locals: vals, stack, epoch, dirty, facts, delayed, members };
+        let (locals, stack) = (vals.into(), stack.into());
+        self.st = State { locals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         Ok(())

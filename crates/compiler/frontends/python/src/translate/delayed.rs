@@ -9,6 +9,7 @@ use overdrive_ir::inst::Attr;
 
 use crate::facts::Member;
 use crate::translate::emit::{Edge, Tx};
+use crate::translate::shared::Shared;
 use crate::translate::value::{Obj, Val};
 
 /// A store into an attribute that was tested, and is made when the body it stands in has returned.
@@ -47,7 +48,7 @@ impl Tx<'_> {
     }
 
     /// The stores that wait behind a merge.
-    pub(crate) fn joined_delayed(&mut self, edges: &[Edge]) -> Vec<Delayed> {
+    pub(crate) fn joined_delayed(&mut self, edges: &[Edge]) -> Shared<Vec<Delayed>> {
         if edges.windows(2).any(|w| w[0].state.delayed != w[1].state.delayed) {
             self.only_outside("it changes an object on one of its ways");
         }
@@ -58,7 +59,7 @@ impl Tx<'_> {
     pub(crate) fn delayed_value(&mut self, o: &Obj, member: &Member) -> Option<Val> {
         let mut found = None;
         let mut is_unclear = false;
-        for d in &self.st.delayed {
+        for d in self.st.delayed.iter() {
             match (d.obj == o.v, d.at == member.at) {
                 (true, true) => found = Some(d.value.clone()),
                 // Another value may be the same object, if it is of the same class.

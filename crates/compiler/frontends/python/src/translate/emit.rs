@@ -22,23 +22,24 @@ use crate::translate::inline::{Inlined, Known};
 use crate::translate::members;
 use crate::translate::routine::{Inside, Routine};
 use crate::translate::shape::Shape;
+use crate::translate::shared::Shared;
 use crate::translate::value::{Checked, Obj, ObjTy, Own, Val};
 
 /// Locals and evaluation stack (normalised order).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    pub(crate) locals: Vec<Val>,
-    pub(crate) stack: Vec<Val>,
+    pub(crate) locals: Shared<Vec<Val>>,
+    pub(crate) stack: Shared<Vec<Val>>,
     /// Counts clobbers: array guards hold within one epoch.
     pub(crate) epoch: u32,
     /// For each cached global (see `globals`): its register is newer than the dictionary.
-    pub(crate) dirty: Vec<bool>,
+    pub(crate) dirty: Shared<Vec<bool>>,
     /// Names that were tested and that nothing can have rebound since.
-    pub(crate) facts: BTreeSet<FactKey>,
+    pub(crate) facts: Shared<BTreeSet<FactKey>>,
     /// In an inlined body: stores that are made when it has returned, in order.
-    pub(crate) delayed: Vec<Delayed>,
+    pub(crate) delayed: Shared<Vec<Delayed>>,
     /// Attributes whose values are known.
-    pub(crate) members: Vec<members::Known>,
+    pub(crate) members: Shared<Vec<members::Known>>,
 }
 
 /// What a fact is about.
@@ -82,7 +83,7 @@ pub(crate) struct Header {
     /// Epoch inside, and for each entry of the state what its array guard established.
     pub(crate) epoch: u32,
     pub(crate) checked: Vec<Option<Checked>>,
-    pub(crate) delayed: Vec<Delayed>,
+    pub(crate) delayed: Shared<Vec<Delayed>>,
 }
 
 pub(crate) struct Tx<'a> {

@@ -66,7 +66,7 @@ impl Tx<'_> {
             }
         }
         self.take(&mut locals, &takes);
-        self.st = State { locals, stack: vec![], ..State::default() };
+        self.st = State { locals: locals.into(), ..State::default() };
         self.edge_to(0)?;
         Ok(0)
     }
@@ -134,7 +134,8 @@ impl Tx<'_> {
         let stack = vals.split_off(n);
         vals.extend(globals);
         let dirty = vec![false; self.cached.len()];
-        self.st = State { locals: vals, stack, dirty, ..State::default() };
+        let (locals, stack, dirty) = (vals.into(), stack.into(), dirty.into());
+        self.st = State { locals, stack, dirty, ..State::default() };
         self.edge_to(block)?;
         Ok(block)
     }

@@ -14,6 +14,7 @@ use crate::facts::Seen;
 use crate::op::{NameIdx, Op};
 use crate::translate::emit::{Edge, Tx};
 use crate::translate::shape::Shape;
+use crate::translate::shared::Shared;
 use crate::translate::value::{Num, Val};
 
 /// A global that the loop keeps in a register.
@@ -183,10 +184,11 @@ impl Tx<'_> {
     }
 
     /// Dirty flags behind a merge.
-    pub(crate) fn joined_dirty(&self, edges: &[Edge], is_header: bool) -> Vec<bool> {
-        (0..self.cached.len())
+    pub(crate) fn joined_dirty(&self, edges: &[Edge], is_header: bool) -> Shared<Vec<bool>> {
+        let dirty: Vec<bool> = (0..self.cached.len())
             .map(|k| is_header || edges.iter().any(|e| e.state.dirty.get(k).copied().unwrap_or(false)))
-            .collect()
+            .collect();
+        dirty.into()
     }
 }
 

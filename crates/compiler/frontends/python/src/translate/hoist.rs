@@ -16,6 +16,7 @@ use crate::facts::{Fact, Meaning};
 use crate::function::Function;
 use crate::op::{NameIdx, Op};
 use crate::translate::emit::{Edge, FactKey, Header, State, Tx};
+use crate::translate::shared::Shared;
 use crate::translate::value::{Checked, Obj, ObjTy, Val};
 use crate::translate::{Step, Stop};
 
@@ -145,17 +146,23 @@ impl Tx<'_> {
     }
 
     /// Epoch and facts behind a merge.
-    pub(crate) fn joined_facts(&mut self, edges: &[Edge], clobbered: bool) -> (u32, BTreeSet<FactKey>) {
+    pub(crate) fn joined_facts(
+        &mut self,
+        edges: &[Edge],
+        clobbered: bool,
+    ) -> (u32, Shared<BTreeSet<FactKey>>) {
         let same = edges.windows(2).all(|w| w[0].state.epoch == w[1].state.epoch);
         match edges.split_first() {
             Some((first, rest)) if same && !clobbered => {
                 let mut facts = first.state.facts.clone();
                 for e in rest {
-                    facts.retain(|k| e.state.facts.contains(k));
+                    if e.state.facts != facts {
+                        facts.retain(|k| e.state.facts.contains(k));
+                    }
                 }
                 (first.state.epoch, facts)
             }
-            _ => (self.new_epoch(), BTreeSet::new()),
+            _ => (self.new_epoch(), Shared::default()),
         }
     }
 
@@ -202,7 +209,7 @@ impl Tx<'_> {
             return Ok(());
         }
         if state.epoch != header.epoch {
-            self.headers.clobbered.insert(target);
+            self.clobbers(target);
             return Err(Stop::Again);
         }
         let mut again = false;
@@ -227,6 +234,17 @@ impl Tx<'_> {
         if again { Err(Stop::Again) } else { Ok(()) }
     }
 
+    /// The body of a loop may change anything; so may those of the loops around it, which saves a round for each of them.
+    pub(crate) fn clobbers(&mut self, header: usize) {
+        let loops = &self.f.loops;
+        let mut around = loops.with_header(header);
+        self.headers.clobbered.insert(header);
+        while let Some(l) = around {
+            self.headers.clobbered.insert(loops.loops[l].header);
+            around = loops.loops[l].parent;
+        }
+    }
+
     /// The rare path of a poll: CPython gets its turn, then everything that was tested is tested again.
     pub(crate) fn poll_and_retest(&mut self, target: usize) {
         let (epoch, facts) = (self.st.epoch, self.st.facts.clone());
@@ -234,7 +252,7 @@ impl Tx<'_> {
             .st
             .locals
             .iter()
-            .chain(&self.st.stack)
+            .chain(self.st.stack.iter())
             .filter_map(|v| match v {
                 Val::Obj(o) if checked_of(Some(v)).is_some_and(|c| c.epoch == epoch) => {
                     Some((o.v, o.ty.clone()))
@@ -251,7 +269,7 @@ impl Tx<'_> {
         let pos = self.ins().op_offset;
         self.emit0(Inst::Poll { pos, fail });
         let exit = self.exit_block(target, "something changed while CPython had its turn");
-        for key in facts {
+        for &key in facts.iter() {
             self.test(key, exit);
         }
         for (array, ty) in arrays {

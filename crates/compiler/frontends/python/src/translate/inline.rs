@@ -313,7 +313,7 @@ impl Tx<'_> {
         let delayed = self.st.delayed.clone();
         let members = self.st.members.clone();
         let epoch = self.st.epoch;
-        let state = State { locals, stack: vec![], epoch, dirty: vec![], facts, delayed, members };
+        let state = State { locals: locals.into(), epoch, facts, delayed, members, ..State::default() };
         let begin = Mark::of(&self.ir, here);
         let mut headers = Headers { bodies: std::mem::take(&mut self.headers.bodies), ..Headers::default() };
         let mut outcome = Err(Ended::Again);
@@ -435,8 +435,8 @@ impl Tx<'_> {
         let value = self.pop();
         let Some(block) = self.cur.take() else { return };
         let State { epoch, facts, delayed, members, .. } = std::mem::take(&mut self.st);
-        let state =
-            State { locals: vec![], stack: vec![value], epoch, dirty: vec![], facts, delayed, members };
+        let stack = vec![value].into();
+        let state = State { stack, epoch, facts, delayed, members, ..State::default() };
         if let Some(inlined) = &mut self.inlined {
             inlined.returns.push(Edge { block, state });
         }
@@ -464,7 +464,7 @@ impl Tx<'_> {
                 continue;
             }
             self.st = after;
-            self.make_delayed(state.delayed);
+            self.make_delayed(state.delayed.into_inner());
             let after = std::mem::take(&mut self.st);
             open.extend(self.cur.take().map(|block| Edge { block, state: after }));
         }

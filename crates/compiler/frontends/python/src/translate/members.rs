@@ -14,6 +14,7 @@ use overdrive_ir::inst::{Attr, Cmp, Field, Inst, Terminator};
 use crate::facts::{Access, Fact, Member, Observed, Seen, receiver};
 use crate::op::NameIdx;
 use crate::translate::emit::{Edge, Tx};
+use crate::translate::shared::Shared;
 use crate::translate::value::{Checked, Num, Obj, ObjTy, Own, Val};
 
 /// A number that an attribute is known to be.
@@ -220,14 +221,14 @@ impl Tx<'_> {
     }
 
     /// What is known behind a merge. A loop changes what it likes before its header comes again.
-    pub(crate) fn joined_members(&self, edges: &[Edge], is_header: bool) -> Vec<Known> {
+    pub(crate) fn joined_members(&self, edges: &[Edge], is_header: bool) -> Shared<Vec<Known>> {
         match edges.split_first() {
             Some((first, rest)) if !is_header => {
                 let mut known = first.state.members.clone();
                 known.retain(|k| rest.iter().all(|e| e.state.members.contains(k)));
                 known
             }
-            _ => vec![],
+            _ => Shared::default(),
         }
     }
 

@@ -25,6 +25,7 @@ mod numpy;
 mod objects;
 mod routine;
 mod shape;
+mod shared;
 mod step;
 mod subscript;
 mod value;

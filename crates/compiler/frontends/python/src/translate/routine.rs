@@ -100,7 +100,7 @@ impl Tx<'_> {
             _ => Val::None,
         };
         let (epoch, facts, members) = (self.st.epoch, self.st.facts.clone(), self.st.members.clone());
-        let state = State { stack: vec![value], epoch, facts, members, ..State::default() };
+        let state = State { stack: vec![value].into(), epoch, facts, members, ..State::default() };
         Ok(self.cur.take().map(|block| Edge { block, state }).into_iter().collect())
     }
 
@@ -227,7 +227,7 @@ impl Tx<'_> {
         inner.routine = Some(Inside { routine: n, levels });
         (inner.n_tried, inner.n_inlined) = (self.n_tried, self.n_inlined);
         inner.cur = Some(block);
-        inner.st = State { locals, ..State::default() };
+        inner.st = State { locals: locals.into(), ..State::default() };
         let outcome = inner.run_body().and_then(|()| inner.finish_routine(n));
         self.n_tried = inner.n_tried;
         self.routines = std::mem::take(&mut inner.routines);

@@ -239,7 +239,7 @@ impl Tx<'_> {
     /// Stack entries that lean on a local take their own references.
     fn unlean(&mut self, i: usize) {
         let mut stack = std::mem::take(&mut self.st.stack);
-        for val in &mut stack {
+        for val in stack.iter_mut() {
             let mut todo = Vec::new();
             val.each_ref(&mut |v, own, _| {
                 if *own == Own::Local(i) {
@@ -445,7 +445,7 @@ impl Tx<'_> {
         // Locals go in slot order, as a frame clears them; what remains on the stack goes with them.
         let locals = std::mem::take(&mut self.st.locals);
         let stack = std::mem::take(&mut self.st.stack);
-        let all: Vec<Val> = locals.into_iter().chain(stack).collect();
+        let all: Vec<Val> = locals.into_inner().into_iter().chain(stack.into_inner()).collect();
         for val in all {
             self.drop_val(val);
         }

@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 import kernels  # noqa: E402
 from comparison import asking, page, rounds, summary  # noqa: E402
-from comparison.tools import CACHED, PEERS, PYPY, THREADED, TOOLS  # noqa: E402
+from comparison.tools import CACHED, PEERS, PROMOTED, PYPY, THREADED, TOOLS  # noqa: E402
 from comparison.tools import HERE as OUR_PYTHON  # noqa: E402
 
 NO_PLOTS = "matplotlib is not installed: `pip install -r scripts/requirements/plot.txt`"
@@ -35,8 +35,8 @@ else:
     plots = None
 
 PAGE, README = ROOT / "docs/benchmarks.md", ROOT / "README.md"
-QUICK = {"rounds": 2, "seconds": 0.02, "warm": 0.1, "firsts": 1}
-FULL = {"rounds": 9, "seconds": 0.1, "warm": 0.3, "firsts": 5}
+QUICK = {"rounds": 2, "seconds": 0.02, "warm": 0.1, "firsts": 1, "script": 2.0}
+FULL = {"rounds": 9, "seconds": 0.1, "warm": 0.3, "firsts": 5, "script": 20.0}
 THREAD_CASES = ("matmul_array", "kmeans_assign", "mandelbrot")
 N_THREADS = 2
 
@@ -52,6 +52,9 @@ def options(arguments):
     parser.add_argument("--seconds", type=float, help=f"length of a turn ({FULL['seconds']})")
     parser.add_argument("--warm", type=float, help=f"seconds of calls before the first turn ({FULL['warm']})")
     parser.add_argument("--firsts", type=int, help=f"processes for each first call ({FULL['firsts']})")
+    parser.add_argument(
+        "--script", type=float, help=f"seconds that a script of all functions is watched ({FULL['script']})"
+    )
     parser.add_argument("--quick", action="store_true", help="short turns, one first call: to try it out")
     parser.add_argument(
         "--out",
@@ -79,8 +82,8 @@ def options(arguments):
     for name, value in (QUICK if chosen.quick else FULL).items():
         if getattr(chosen, name) is None:
             setattr(chosen, name, value)
-    if min(chosen.rounds, chosen.firsts) < 1 or min(chosen.seconds, chosen.warm) <= 0:
-        parser.error("--rounds and --firsts must be 1 or more, --seconds and --warm above 0")
+    if min(chosen.rounds, chosen.firsts) < 1 or min(chosen.seconds, chosen.warm, chosen.script) <= 0:
+        parser.error("--rounds and --firsts must be 1 or more, --seconds, --warm and --script above 0")
     chosen.whole = not (chosen.only or chosen.tools or chosen.quick)
     return chosen
 
@@ -197,6 +200,16 @@ def measure(chosen, progress):
         cases = [name for name in THREAD_CASES if name in chosen.names]
         threaded = rounds.threads(workers, cases, N_THREADS, chosen.rounds, chosen.seconds)
     progress.line("threads measured")
+    promotion = {}
+    if own := [tool for tool in tools if tool.name == summary.OURS]:
+        progress("a script that is promoted while it runs")
+        with contextlib.ExitStack() as stack:
+            workers = [
+                stack.enter_context(asking.Asked(t, interpreters[t.interpreter])) for t in (PROMOTED, *own)
+            ]
+            turn = 5 * chosen.seconds
+            promotion = rounds.promotion(*workers, chosen.names, chosen.script, chosen.rounds, turn)
+        progress.line("promotion measured")
     imported = [(t.module, interpreters[t.interpreter]) for t in tools if t.module]
     imported.append(("numpy", interpreters[OUR_PYTHON]))
     imported = rounds.imports(list(dict.fromkeys(imported)), 2 * chosen.firsts)  # modes share a module
@@ -221,6 +234,7 @@ def measure(chosen, progress):
         "functions": functions,
         "calls": small,
         "threads": threaded,
+        "promotion": promotion,
         "imports": imported,
     }
 

@@ -218,6 +218,30 @@ def threads(data):
     )
 
 
+def promotion(data):
+    """What a session makes of a script, and what it costs one that it can do nothing for."""
+    found = data["promotion"]
+    if "refused" in found:
+        return f"Refused: `{found['refused']}`\n"
+    if not found.get("promoted"):
+        return "Not measured: Overdrive was not.\n"
+    course = found["course"]
+    shown = plot(data, "promotion", "Time of a round of the script while it runs, on a logarithmic scale")
+    text = f"""{shown}
+A script that knows nothing of Overdrive calls the functions above in turn, under `overdrive.start()`. Its first round took
+{duration(course[0][1])}, its last one {duration(course[-1][1])}, after {course[-1][0]:.0f} s. Then it took turns with a script
+whose functions are decorated with `overdrive.jit`: the best round of the first took {duration(min(found["promoted"]))}, that of
+the second {duration(min(found["decorated"]))}.
+"""
+    idle = found["idle"]
+    if idle.get("with"):
+        text += f"""
+Work that is none of Python's (`json` and `sorted`), which a session can do nothing for, took {duration(min(idle["without"]))} without
+one and {duration(min(idle["with"]))} with one.
+"""
+    return text
+
+
 def imports(data):
     rows = []
     for name, times in data["imports"].items():
@@ -305,6 +329,9 @@ Time of a call as `timeit` makes it, without the loop around it.
 How many times more calls two threads make at once than one makes alone, without the GIL.
 
 {threads(data)}
+## Promotion while a program runs
+
+{promotion(data)}
 ## Import
 
 {imports(data)}

@@ -1,4 +1,4 @@
-"""Two plots: times faster than CPython, and first calls.
+"""Three plots: times faster than CPython, first calls, and a script that is promoted while it runs.
 
 In: a measurement's data. Out: SVG files, the same bytes for the same data: text stays text, ids are salted, no date.
 The ground is transparent and every colour can be told from white and from near-black, so that a page in either shows them.
@@ -78,8 +78,39 @@ def bars(path, data, tools, values, label, written, line=None):
         pyplot.close(figure)
 
 
+def course(path, found):
+    """The time of each round of a script by when it ended, beside what the decorated script takes."""
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(8, 2.6))
+        axes.set_yscale("log")
+        ends, took = zip(*found["course"])
+        axes.plot(
+            ends,
+            [t * 1e3 for t in took],
+            color=COLOURS["overdrive"],
+            linewidth=1.2,
+            label="promoted while it runs",
+        )
+        axes.axhline(
+            min(found["decorated"]) * 1e3,
+            color=INK,
+            linewidth=0.8,
+            linestyle="--",
+            label="decorated with jit",
+        )
+        axes.set_xlabel("seconds since the start")
+        axes.set_ylabel("a round, ms")
+        axes.set_xlim(0)
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        figure.tight_layout()
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+        pyplot.close(figure)
+
+
 def draw(data, directory):
-    """Writes both plots and returns the files."""
+    """Writes the plots and returns the files."""
     base, *others = page.measured(data)
     faster = {t["name"]: summary.ratios(data, base["name"], t["name"], data["functions"]) for t in others}
     callers = page.first_callers(data)
@@ -96,4 +127,7 @@ def draw(data, directory):
         line=1,
     )
     bars(paths[1], data, callers, first, "first call, ms", lambda ms: page.duration(ms / 1e3))
+    if data["promotion"].get("promoted"):
+        paths = (*paths, directory / "promotion.svg")
+        course(paths[2], data["promotion"])
     return paths

@@ -114,6 +114,39 @@ def threads(workers, cases, n_threads, n_rounds, seconds):
     return found
 
 
+def promotion(promoted, decorated, cases, seconds, n_rounds, turn):
+    """A script that calls functions in turn, while a session promotes them and with all of them decorated.
+
+    `course` is (seconds since the start, seconds of the round) of its first `seconds`; then both scripts take turns, and
+    `promoted` and `decorated` are their best rounds in each. `idle` is what a session costs a program that it can do nothing for.
+    """
+    found = {"promoted": [], "decorated": []}
+    idle = promoted.ask("idle", seconds=turn, n_pairs=3 * n_rounds)
+    for worker, watched in ((promoted, True), (decorated, False)):
+        answer = worker.ask("open_script", cases=cases, watched=watched)
+        answer = answer or worker.ask("rounds", seconds=seconds if watched else 0)
+        if "refused" in answer:
+            return answer
+        if watched:
+            found["course"] = thinned(answer["rounds"], seconds / 200)
+    both = [("promoted", promoted), ("decorated", decorated)]
+    for _, (name, worker) in turns(both, n_rounds):
+        answer = worker.ask("rounds", seconds=turn)
+        if "refused" in answer:
+            return answer
+        found[name].append(min(took for _, took in answer["rounds"]))
+    return {**found, "idle": idle}
+
+
+def thinned(course, step):
+    """The first round, and the last one of every `step` seconds."""
+    kept = course[:1]
+    for here, following in zip(course[1:], [*course[2:], None]):
+        if following is None or following[0] > kept[-1][0] + step:
+            kept.append(here)
+    return kept
+
+
 def imports(modules, n_rounds):
     """Seconds that `import` takes in a fresh process, by module's name; `modules` are (name, interpreter)."""
     found = {}

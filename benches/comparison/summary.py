@@ -168,11 +168,20 @@ def beside_threads(data):
     yield at_least("two threads / one, `nogil=True`: worst", found.get(last), 1.8, note=last)
 
 
+def while_it_runs(data):
+    found = data["promotion"]
+    ratio = min(found["decorated"]) / min(found["promoted"]) if found.get("promoted") else None
+    yield at_least("a script of all functions, decorated / promoted while it runs", ratio, 0.9)
+    idle = found.get("idle", {})
+    ratio = min(idle["with"]) / min(idle["without"]) if idle.get("with") else None
+    yield at_most("nothing to promote: time with a session / without", ratio, 1.01, "{:.3f}")
+
+
 def lines(data):
     """All rows of the summary."""
     return [
         line
-        for part in (exact, beside_numba, beside_pypy, starts, small, beside_threads)
+        for part in (exact, beside_numba, beside_pypy, starts, small, beside_threads, while_it_runs)
         for line in part(data)
     ]
 

@@ -1,7 +1,8 @@
 """What is measured: a line for each tool, and for each mode of a tool.
 
 In: nothing. Out: `TOOLS`, the columns of the tables; `THREADED`, those that run without the GIL; `CACHED`, those whose
-first call finds machine code of an earlier process.
+first call finds machine code of an earlier process; `PROMOTED`, the unchanged program that a session watches, and the one
+that it is compared with.
 
 A mode more is a line more: `Tool("overdrive-parallel", "Overdrive, parallel", HERE, "overdrive.jit(parallel=True)")`.
 """
@@ -44,6 +45,7 @@ THREADED = [
     Tool("overdrive-nogil", "Overdrive, `nogil=True`", HERE, "overdrive.jit(nogil=True)"),
     Tool("numba-nogil", "Numba, `nogil=True`", PEERS, "numba.njit(nogil=True)", NUMBA_MISSING),
 ]
+PROMOTED = Tool("overdrive-promoted", "Overdrive, promoted", HERE)
 CACHED = [
     Tool("overdrive-cached", "Overdrive, from the cache", HERE, "overdrive.jit"),
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import operator
 import pathlib
 import platform
 import re
@@ -67,7 +68,7 @@ class Worker:
 
     def __init__(self, accelerate):
         self.expression = accelerate
-        self.function = self.case = self.pristine = self.timer = None
+        self.function = self.case = self.pristine = self.timer = self.script = None
         self.seconds_of = passed
 
     def accelerate(self, function):
@@ -125,6 +126,39 @@ class Worker:
                 number = max(1, int(SHORT / best))
             n += 1
         return {"best": best}
+
+    def open_script(self, cases, watched):
+        """A program that calls functions in turn, with the same arguments each time. It may be one that a session watches."""
+        chosen = [kernels.CASES[case] for case in cases]
+        self.script = [(self.accelerate(case.function), case.arguments()) for case in chosen]
+        if watched:
+            importlib.import_module("overdrive").start()
+        return {}
+
+    def rounds(self, seconds):
+        """Goes on with the script for some seconds: when each round ended, and how long it took."""
+        start, found = perf_counter(), []
+        while not found or found[-1][0] < seconds:
+            took = sum(passed(function, *arguments) for function, arguments in self.script)
+            found.append((perf_counter() - start, took))
+        return {"rounds": found}
+
+    def idle(self, seconds, n_pairs):
+        """Seconds for the same work that nothing of is Python's, without a session and with one, in turns."""
+        overdrive = importlib.import_module("overdrive")
+        records = [{"name": f"n{i % 97}", "values": [i * 7 % 101, i / 3, None]} for i in range(300)]
+
+        def work():
+            json.dumps(sorted(json.loads(json.dumps(records)), key=operator.itemgetter("name")))
+
+        number = max(1, int(seconds / min(timeit.repeat(work, number=1, repeat=5))))
+        found = {"without": [], "with": []}
+        for _ in range(n_pairs):
+            found["without"].append(timeit.timeit(work, number=number) / number)
+            with overdrive.start():
+                timeit.timeit(work, number=number // 4)  # it finds its way first
+                found["with"].append(timeit.timeit(work, number=number) / number)
+        return found
 
     def first(self, case):
         """The time of the first call of a function in this process: compile and run."""

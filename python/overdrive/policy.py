@@ -22,7 +22,7 @@ class Policy:
     * complexity: 100 up to 1 KiB of bytecode, 20 less for each doubling.
 
     A function that reaches ``threshold`` in ``windows`` windows in a row is compiled in the background and
-    swapped in.
+    swapped in. Windows in which it does not run are no part of the row: programs work in phases.
 
     >>> Policy(threshold=70).threshold
     70
@@ -38,6 +38,8 @@ class Policy:
     """Score to reach, 0 to 100."""
     windows: int = 3
     """Windows in a row that must reach it."""
+    most_missed: int = 20
+    """Windows without the function that may lie between two of the row; with 0 the row is broken by one."""
     window: float = 0.5
     """Length of a window in seconds."""
     rate: float = 200
@@ -86,6 +88,7 @@ _RANGES = (
     ("complexity_weight", 0, 1),
     ("threshold", 0, 100),
     ("windows", 1, 1000),
+    ("most_missed", 0, 100_000),
     ("window", 0.05, 3600),
     ("rate", 1, 1000),
     ("max_counted", 0, 64),

@@ -29,6 +29,39 @@ def test_a_hot_function_is_promoted_while_the_program_runs(program):
     assert result == ["promoted", True, True, True, "function", 45, 499500, "sum_to", True]
 
 
+def test_functions_of_phases_are_promoted(program):
+    # Neither is seen in three windows in a row; `step` has no loop, so that its calls must be counted in its own phase.
+    result = program("""
+        def step(x):
+            return (x * 5 + 3) % 1000003
+
+        def alone():
+            while time.monotonic() < pause:
+                sum_to(3000)
+
+        def steps():
+            x = 1
+            while time.monotonic() < pause:
+                for _ in range(1000):
+                    x = step(x)
+            return x
+
+        def both(found):
+            return all(name in found and found[name].state == "promoted" for name in ("sum_to", "step"))
+
+        policy = overdrive.Policy(window=0.2)
+        with overdrive.start(policy=policy, only=["program.py::sum_to", "program.py::step"]) as session:
+            end = time.monotonic() + 60
+            while not both(rows(session)) and time.monotonic() < end:
+                for phase in alone, steps:
+                    pause = time.monotonic() + 0.3
+                    phase()
+            found = rows(session)
+        print(json.dumps([both(found), found["step"].calls > 0, sum_to(1000), step(7)]))
+    """)
+    assert result == [True, True, 499500, 38]
+
+
 @pytest.mark.parametrize(
     ("definition", "call", "name"),
     [

@@ -36,7 +36,7 @@ def measured():
         "command": "make bench",
         "minutes": 7.4,
         "load": [0.5, 1.25],
-        "options": {"rounds": 2, "seconds": 0.1, "warm": 0.3, "firsts": 3},
+        "options": {"rounds": 2, "seconds": 0.1, "warm": 0.3, "firsts": 3, "script": 20.0},
         "tools": [
             {"name": "cpython", "title": "CPython", "version": "3.11.7", "python": "CPython 3.11.7"},
             {"name": "overdrive", "title": "Overdrive", "version": "0.1.0", "python": "CPython 3.11.7"},
@@ -79,6 +79,12 @@ def measured():
         },
         "calls": {"cpython": small, "overdrive": small, "numba": {"refused": "Error: no"}},
         "threads": {"mandelbrot": {"overdrive-nogil": {"one": [0.2, 0.1], "all": [0.3, 0.125]}}},
+        "promotion": {
+            "course": [[1.5, 1.5], [3.0, 1.2], [20.0, 0.014]],
+            "promoted": [0.0125, 0.013],
+            "decorated": [0.012, 0.01],
+            "idle": {"without": [0.003, 0.002], "with": [0.004, 0.00203]},
+        },
         "imports": {"overdrive": [0.012, 0.01, 0.02], "numpy": [0.09]},
         "plots": "benchmarks",
         "no_plots": "matplotlib is not installed",
@@ -177,6 +183,44 @@ def test_waiting_counts_in_short_calls_and_not_in_long_ones(seconds, counts):
         assert (asked.ask("window", seconds=0.1)["best"] >= seconds) is counts
 
 
+def test_a_script_is_watched_first_and_then_takes_turns():
+    said = []
+
+    class Script:
+        def __init__(self, name):
+            self.tool, self.n = name, 0
+
+        def ask(self, do, **order):
+            said.append((self.tool, do, *order.values()))
+            if do == "open_script":
+                return {}
+            if do == "idle":
+                return {"without": [1.0], "with": [1.5]}
+            self.n += 1
+            return {"rounds": [[i / 10, (9 if self.n == 1 else 3 + self.n) - i / 100] for i in range(11)]}
+
+    found = rounds.promotion(Script("watched"), Script("decorated"), ["jacobi"], 20, 2, 0.5)
+    assert said[:3] == [
+        ("watched", "idle", 0.5, 6),
+        ("watched", "open_script", ["jacobi"], True),
+        ("watched", "rounds", 20),
+    ]
+    assert [s[0] for s in said[5:]] == ["watched", "decorated", "decorated", "watched"]
+    assert found["promoted"] == [4.9, 5.9] and found["decorated"] == [4.9, 5.9]
+    assert found["course"][0] == [0.0, 9.0] and found["course"][-1] == [1.0, 8.9]
+    assert found["idle"] == {"without": [1.0], "with": [1.5]}
+
+
+def test_a_course_is_thinned():
+    assert rounds.thinned([[1, 5], [2, 4], [2.1, 3], [2.2, 2], [9, 1]], 1) == [
+        [1, 5],
+        [2, 4],
+        [2.2, 2],
+        [9, 1],
+    ]
+    assert rounds.thinned([[1, 5]], 1) == [[1, 5]]
+
+
 def test_threads_at_once_count_once():
     def at_once():
         threads = [threading.Thread(target=hashlib.sha256, args=(bytes(60_000_000),)) for _ in range(2)]
@@ -255,6 +299,9 @@ def test_targets_are_met_missed_or_not_measured():
     assert lines["`add(1, 2)` / `operator.add(1, 2)`"].met is True
     assert lines["two threads / one, `nogil=True`: worst"].value == "1.60 (mandelbrot)"
     assert lines["results of Overdrive that are CPython's"].met is True
+    promoted = "a script of all functions, decorated / promoted while it runs"
+    assert lines[promoted] == summary.Line(promoted, "0.80", "≥ 0.90", False)
+    assert lines["nothing to promote: time with a session / without"].value == "1.015"
 
 
 def test_a_result_of_ours_that_differs_is_a_missed_target():
@@ -339,7 +386,8 @@ def test_plots_are_the_same_bytes_for_the_same_data(tmp_path):
         (tmp_path / name).mkdir()
         texts.append([path.read_text() for path in plots.draw(measured(), tmp_path / name)])
     assert texts[0] == texts[1]
-    for text in texts[0]:
+    assert len(texts[0]) == 3 and "promoted while it runs" in texts[0][2]
+    for text in texts[0][:2]:
         drawn = xml.etree.ElementTree.fromstring(text)
         words = ["".join(e.itertext()) for e in drawn.iter("{http://www.w3.org/2000/svg}text")]
         assert {"lcg_pi", "word_count", "jacobi", "Overdrive", "Numba", "PyPy", "refused"} <= set(words)

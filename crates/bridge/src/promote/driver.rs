@@ -129,7 +129,7 @@ impl Driver {
         }
         for (candidate, seen) in self.candidates.iter_mut().zip(&seen_now) {
             if !seen {
-                candidate.streak.clear();
+                candidate.streak.miss(self.policy.most_missed);
             }
         }
         self.start_counters(py);
@@ -218,10 +218,15 @@ impl Driver {
     fn read_counters(&mut self, py: Python<'_>, samples: &Samples, seconds: f64) {
         for candidate in &mut self.candidates {
             let Some(counter) = candidate.counter.take() else { continue };
-            candidate.counted_windows += 1;
             let on_stack = samples.functions.get(&candidate.place).map_or(0, |seen| seen.on_stack);
-            candidate.on_stack += f64::from(on_stack) / f64::from(samples.ticks.max(1)) * seconds;
             let counts = counter.read();
+            if on_stack == 0 && counts.calls == candidate.counts.calls && candidate.streak.last().is_some() {
+                // Another phase of the program: this window says nothing of how often it is called in its own.
+                candidate.counter = Some(counter);
+                continue;
+            }
+            candidate.counted_windows += 1;
+            candidate.on_stack += f64::from(on_stack) / f64::from(samples.ticks.max(1)) * seconds;
             let measured = if cfg!(Py_3_12) { counts.timed_calls } else { counts.calls };
             if measured > 0 || candidate.counted_windows >= COUNTED_WINDOWS {
                 candidate.counts = counter.stop(py).unwrap_or(counts);
@@ -241,6 +246,7 @@ impl Driver {
                     && c.counter.is_none()
                     && c.counted_windows == 0
                     && c.facts.kind == CodeKind::Function
+                    && c.streak.is_fresh()
                     && c.streak
                         .last()
                         .is_some_and(|w| w.best_possible(&self.policy.weights) >= self.policy.threshold)

@@ -1,7 +1,8 @@
 //! The promotion score: when is a function hot enough to be worth a compilation?
 //!
 //! In: what one window showed of one code object ([`Window`]) and the [`Weights`]. Out: a number from 0 to
-//! 100; a function is promoted when it reaches the threshold in several windows in a row ([`Streak`]).
+//! 100; a function is promoted when it reaches the threshold in several windows in a row ([`Streak`]); windows in which
+//! it did not run are no part of the row, since programs work in phases.
 //! Pure arithmetic: it knows neither Python nor the sampler, so the table of expected decisions is a test.
 //! The scales are logarithmic because call rates span six decades; with linear ones nothing reaches 85.
 
@@ -87,23 +88,34 @@ pub(super) fn least_useful_share(weights: &Weights, threshold: f64) -> f64 {
     (missing / (100.0 * weights.cpu_share)).clamp(0.0, 1.0) * FULL_CPU_SHARE
 }
 
-/// The last windows of one code object, newest last.
+/// The last windows of one code object in which it was seen, newest last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streak {
     windows: Vec<Window>,
+    /// Windows since the newest.
+    missed: u64,
 }
 
 impl Streak {
     /// Adds a window; keeps the newest `length`.
     pub(super) fn push(&mut self, window: Window, length: usize) {
+        self.missed = 0;
         self.windows.push(window);
         let surplus = self.windows.len().saturating_sub(length);
         self.windows.drain(..surplus);
     }
 
-    /// A window in which the code was not seen: the row is broken.
-    pub(super) fn clear(&mut self) {
-        self.windows.clear();
+    /// A window in which the code was not seen. More than `most` of them in a row break the row of the others.
+    pub(super) fn miss(&mut self, most: u64) {
+        self.missed += 1;
+        if self.missed > most {
+            self.windows.clear();
+        }
+    }
+
+    /// Whether the code was seen in the window that has just ended.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.missed == 0 && !self.windows.is_empty()
     }
 
     /// A call rate counted in one window holds for the ones before it that nobody counted.
@@ -194,6 +206,28 @@ mod tests {
         }
         streak.push(hot, 3);
         assert!(streak.decided(&Weights::default(), THRESHOLD, 3).is_some());
+    }
+
+    #[test]
+    fn windows_without_it_are_no_part_of_the_row_unless_they_are_many() {
+        let hot = window(0.5, 0.5, None, 100);
+        let decided = |streak: &Streak| streak.decided(&Weights::default(), THRESHOLD, 3).is_some();
+        let mut phases = Streak::default();
+        for n in 0..3 {
+            assert!(!decided(&phases), "after {n} phases");
+            (0..20).for_each(|_| phases.miss(20));
+            phases.push(hot, 3);
+        }
+        assert!(decided(&phases));
+        let mut bursts = Streak::default();
+        for _ in 0..5 {
+            (0..21).for_each(|_| bursts.miss(20));
+            bursts.push(hot, 3);
+            assert!(!decided(&bursts));
+        }
+        assert!(bursts.is_fresh());
+        bursts.miss(20);
+        assert!(!bursts.is_fresh() && bursts.last().is_some());
     }
 
     #[test]

@@ -304,8 +304,10 @@ pub(crate) unsafe extern "C" fn exit(
     exit_id: u32,
     values: *const u64,
 ) -> *mut u8 {
-    // SAFETY: called by machine code of a live version with its own `rt`, which is a `Run`'s first field.
+    // SAFETY: called by machine code of a live version with its own `rt`, which is a `Run`'s first field. A check inside a
+    // nest that runs without the GIL leaves without it.
     unsafe {
+        objects::gil::take();
         let run = rt.cast::<Run>();
         let version = &*(*rt).owner.cast::<Version>();
         let index = exit_id as usize;

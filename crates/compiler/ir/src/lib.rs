@@ -17,6 +17,7 @@ pub mod parse;
 pub mod dominators;
 pub mod loops;
 pub mod parallel;
+mod gil;
 pub mod verify;
 pub mod interpret;
 pub mod opt;

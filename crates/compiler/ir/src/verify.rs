@@ -7,7 +7,7 @@
 //! that declines leave by `resume` or `entry`; an entry that sets an exception and a poll leave by `raise`; an entry that
 //! can't fail has no exit. An `entry` exit takes no reference over and comes before any effect on every way to it.
 //! Exits that resume or raise describe one number of locals. Frame: opaque entries and polls need `needs_frame`,
-//! opaque entries carry a position. Parallel loops have the shape of [`parallel`]. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the
+//! opaque entries carry a position. Parallel loops have the shape of [`parallel`]. The GIL is given and taken as `gil` says. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the
 //! code generator's own. Not checked: preconditions of instructions and the balance of references (the interpreter
 //! finds both on the paths that it runs).
 
@@ -20,6 +20,7 @@ use crate::dominators::{Dominators, successors};
 use crate::entities::{Block, ConstId, ExitId, Value};
 use crate::exit::{Exit, ExitKind, Own, Slot};
 use crate::function::{Function, Iterations};
+use crate::gil;
 use crate::inst::{Field, Inst, Seq, Terminator};
 use crate::names::Word;
 use crate::parallel;
@@ -68,6 +69,7 @@ fn verify_one(f: &Function, routines: &[Function]) -> Vec<VerifyError> {
     }
     v.early_exits();
     v.parallel_loops();
+    v.gil();
     v.errors
 }
 
@@ -520,6 +522,13 @@ impl Verifier<'_> {
             if let Err(why) = parallel::shape(self.f, &self.dominators, header) {
                 self.error(format!("no parallel loop: {why}"));
             }
+        }
+    }
+
+    fn gil(&mut self) {
+        for (block, inst, message) in gil::broken(self.f) {
+            self.at = (Some(block), Some(inst));
+            self.error(message);
         }
     }
 

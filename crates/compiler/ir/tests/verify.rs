@@ -240,3 +240,38 @@ fn entry_exits() {
         &["b0, instruction 0: exit0 is an entry exit and takes a reference over"],
     );
 }
+
+#[test]
+fn the_gil() {
+    check(
+        "b0(v0: obj): table gil_give() v1 = iconst 1 v2 = bconst true guard v2, exit1 table gil_take() return v0",
+        &[],
+    );
+    // It may be taken by who has it: a way aside took it already.
+    check(
+        "b0(v0: obj): v1 = bconst true table gil_give() branch v1, b1, b2
+         b1: table gil_take() incref v0 jump b2
+         b2: table gil_take() return v0",
+        &[],
+    );
+    check(
+        "b0(v0: obj): table gil_give() table gil_give() incref v0 table gil_take() return v0",
+        &[
+            "b0, instruction 1: gives the GIL, which it may not have",
+            "b0, instruction 2: needs the GIL, which may be given",
+        ],
+    );
+    check(
+        "b0(v0: obj): v1 = bconst true branch v1, b1, b2
+         b1: table gil_give() jump b2
+         b2: v2 = table getattr(v0, v0) at 2 else exit2 return v2",
+        &[
+            "b2, instruction 0: needs the GIL, which may be given",
+            "b2, instruction 1: returns without the GIL",
+        ],
+    );
+    check(
+        "b0(v0: obj): jump b1 b1: table gil_give() v1 = bconst true branch v1, b1, b2 b2: table gil_take() return v0",
+        &["b1, instruction 0: gives the GIL, which it may not have"],
+    );
+}

@@ -9,7 +9,7 @@ use overdrive_base::table::Entry;
 
 use super::affine::Sym;
 use super::hot::{Counted, Hot, Row};
-use super::parallel::{Shared, cannot_leave};
+use super::parallel::Shared;
 use super::peel;
 use super::plan::{Cond, Plan};
 use crate::entities::{Block, Value};
@@ -44,9 +44,7 @@ pub(super) struct Recipe {
 impl Recipe {
     pub(super) fn new(hot: &Hot<'_>, plan: Plan, shared: Option<Shared>) -> Recipe {
         Recipe {
-            gives_gil: hot.f.gives_gil
-                && !hot.reads_lists()
-                && cannot_leave(hot, &plan, &hot.order, &plan.open).is_ok(),
+            gives_gil: hot.f.gives_gil && !hot.reads_lists(),
             plan,
             shared,
             loops: hot.loops.clone(),
@@ -156,6 +154,9 @@ pub(super) fn build(f: &mut Function, nest: &Loop, recipe: Recipe) {
         }
     }
     b.f.terminate(in_strip, Terminator::Jump(copy.header, args.clone()));
+    if b.recipe.gives_gil {
+        b.take_gil_aside(&copy);
+    }
 
     // Behind a strip: done, or CPython asks, or the next one.
     b.at = copy.after;
@@ -457,6 +458,35 @@ impl Builder<'_> {
                 self.push(Inst::Int(IntOp::Mul, n, step))
             }
             None => self.int(step),
+        }
+    }
+
+    /// In a copy that runs without the GIL: the blocks beside the usual path ask CPython. They take it, and give it again on
+    /// the way back. (An exit takes it, too.)
+    fn take_gil_aside(&mut self, copy: &Copy) {
+        let gil = |entry| (Inst::Table { entry, args: vec![], pos: None, fail: None }, None);
+        let aside: Vec<Block> = self.recipe.plan.cold.iter().map(|b| copy.blocks[b]).collect();
+        let usual: Vec<Block> = self.recipe.order.iter().map(|b| copy.blocks[b]).collect();
+        for &block in &aside {
+            self.f.blocks[block.index()].insts.insert(0, gil(Entry::GilTake));
+            let Some(mut end) = self.f.blocks[block.index()].terminator.take() else { continue };
+            let ways = match &mut end {
+                Terminator::Jump(to, args) => vec![(to, args)],
+                Terminator::Branch { then, els, .. } => {
+                    vec![(&mut then.0, &mut then.1), (&mut els.0, &mut els.1)]
+                }
+                Terminator::Return(_) | Terminator::Exit(_) => vec![],
+            };
+            for (to, args) in ways {
+                if usual.contains(to) {
+                    let back = self.f.add_block();
+                    self.f.blocks[back.index()].cold = true;
+                    self.f.blocks[back.index()].insts.push(gil(Entry::GilGive));
+                    self.f.terminate(back, Terminator::Jump(*to, std::mem::take(args)));
+                    *to = back;
+                }
+            }
+            self.f.blocks[block.index()].terminator = Some(end);
         }
     }
 

@@ -185,12 +185,7 @@ fn may_be_done_again(hot: &Hot<'_>, plan: &mut Plan) -> Result<(), String> {
 }
 
 /// Whether all checks fall away in a copy of `blocks` in which the branches at `open` ones stay.
-pub(super) fn cannot_leave(
-    hot: &Hot<'_>,
-    plan: &Plan,
-    blocks: &[Block],
-    open: &BTreeSet<Block>,
-) -> Result<(), String> {
+fn cannot_leave(hot: &Hot<'_>, plan: &Plan, blocks: &[Block], open: &BTreeSet<Block>) -> Result<(), String> {
     let mut stays = BTreeSet::new();
     for block in blocks {
         for (at, (inst, result)) in hot.f.blocks[block.index()].insts.iter().enumerate() {

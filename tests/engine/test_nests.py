@@ -484,7 +484,7 @@ def remarks(fn, *args):
 
 def test_explain_says_what_became_of_the_loop():
     once = "indices and results are tested once, before the loop"
-    assert remarks(blur, *grids()) == {2: [once]}
+    assert remarks(blur, *grids()) == {2: [once], 3: ["results are tested for 8 iterations at once"]}
     assert remarks(product, np.ones((4, 4)), np.ones((4, 4)), np.ones((4, 4))) == {
         3: [once],
         4: ["16 iterations run side by side"],

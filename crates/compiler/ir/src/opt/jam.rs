@@ -13,15 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use overdrive_base::table::Entry;
-
 use crate::dominators::{Dominators, successors};
 use crate::entities::{Block, Value};
 use crate::function::{Function, Iterations};
-use crate::inst::{BoolOp, Cmp, Field, Inst, IntOp, Terminator};
+use crate::inst::{Cmp, Inst, IntOp, Terminator};
 use crate::loops::{self, Loop};
 use crate::opt::copies::{Copies, like, push, redirect};
 use crate::opt::counted::{counted, edges, made_by, step_of};
+use crate::opt::tested::{Place, array_of, computes};
 
 /// Iterations side by side when neighbours load neighbouring elements, which makes vectors of them, and otherwise.
 const WIDE: usize = 16;
@@ -147,13 +146,14 @@ fn shape(f: &Function, dominators: &Dominators, all: &[Loop], inner: usize) -> O
     if !same_for_all(inner_bound) || !same_for_all(*first.get(at_inner)?) || n_insts > MAX_BODY {
         return None;
     }
+    let place = Place { f, dominators, made_by: &made_by, here: outer.header };
     for block in &rest {
         let data = &f.blocks[block.index()];
         for (inst, _) in &data.insts {
             match inst {
                 Inst::Store(_, ptr, _) => {
                     let stored = array_of(&made_by, *ptr)?;
-                    if !loads.iter().all(|l| are_apart(f, dominators, &made_by, outer.header, stored, *l)) {
+                    if !loads.iter().all(|l| place.are_apart(stored, *l)) {
                         return None;
                     }
                 }
@@ -207,76 +207,6 @@ fn chain(f: &Function, from: Block, to: Block, l: &Loop) -> Option<Vec<Block>> {
 
 fn operands(end: &Terminator) -> Vec<Value> {
     edges(end).into_iter().flat_map(|(_, args)| args.to_vec()).collect()
-}
-
-/// No effect, no way out.
-fn computes(inst: &Inst) -> bool {
-    matches!(
-        inst,
-        Inst::IConst(_)
-            | Inst::FConst(_)
-            | Inst::F32Const(_)
-            | Inst::BConst(_)
-            | Inst::OConst(_)
-            | Inst::Int(..)
-            | Inst::ICmp(..)
-            | Inst::ULt(..)
-            | Inst::Float(..)
-            | Inst::FloatUnary(..)
-            | Inst::FCmp(..)
-            | Inst::IntToFloat(_)
-            | Inst::F32ToF64(_)
-            | Inst::F64ToF32(_)
-            | Inst::Bool(..)
-            | Inst::Not(_)
-            | Inst::BoolToInt(_)
-            | Inst::Select(..)
-            | Inst::Field(..)
-            | Inst::Load(..)
-            | Inst::PtrAdd(..)
-    )
-}
-
-/// The array that an address lies in.
-fn array_of(made_by: &BTreeMap<Value, Inst>, ptr: Value) -> Option<Value> {
-    match made_by.get(&ptr)? {
-        Inst::PtrAdd(base, _) => array_of(made_by, *base),
-        Inst::Field(Field::ArrayData, array) => Some(*array),
-        _ => None,
-    }
-}
-
-/// Whether it was tested on every way here that two arrays share no memory.
-fn are_apart(
-    f: &Function,
-    dominators: &Dominators,
-    made_by: &BTreeMap<Value, Inst>,
-    here: Block,
-    a: Value,
-    b: Value,
-) -> bool {
-    let is_test = |v: Value| match made_by.get(&v) {
-        Some(Inst::Table { entry: Entry::ArraysApart, args, .. }) => args[..] == [a, b] || args[..] == [b, a],
-        _ => false,
-    };
-    dominators.order.iter().any(|block| {
-        let Some(Terminator::Branch { cond, then, els }) = &f.blocks[block.index()].terminator else {
-            return false;
-        };
-        // Only the branch leads to its first target, so who comes through that has passed the test.
-        let ways_in = dominators.order.iter().filter(|from| {
-            f.blocks[from.index()].terminator.as_ref().is_some_and(|end| successors(end).contains(&then.0))
-        });
-        let mut work = vec![*cond];
-        let mut is_tested = false;
-        while let Some(v) = work.pop() {
-            is_tested |= is_test(v);
-            if let Some(Inst::Bool(BoolOp::And, x, y)) = made_by.get(&v) {
-                work.extend([x, y]);
-            }
-        }
-        is_tested && then.0 != els.0 && ways_in.count() == 1 && dominators.dominates(then.0, here)
-    })
 }
 
 fn jam(f: &mut Function, shape: &Shape) {

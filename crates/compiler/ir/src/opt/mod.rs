@@ -13,6 +13,9 @@ pub mod alike;
 pub mod guards;
 pub mod nests;
 mod counted;
+mod quiet;
+mod tested;
+pub mod batches;
 pub mod jam;
 pub mod lockstep;
 pub mod limits;
@@ -39,6 +42,7 @@ pub const PASSES: &[Pass] = &[
     ("alike in copies", alike::run),
     ("params of one way", params::run),
     ("dead in copies", dead::run),
+    ("batches", batches::run),
     ("jam", jam::run),
     ("lockstep", lockstep::run),
     ("limits", limits::run),

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use super::elements::Asked;
 use super::plan::Planner;
 use crate::entities::{Block, Value};
-use crate::inst::{FloatOp, FloatUnary, Inst, Terminator};
+use crate::inst::Terminator;
+use crate::opt::quiet::hands_on;
 
 impl Planner<'_, '_> {
     /// The header's parameters to look at behind a strip instead of at elements before it; `None` if these do not tell.
@@ -81,16 +82,8 @@ impl Planner<'_, '_> {
                 }
             }
             for (inst, result) in &data.insts {
-                let hands_on = match inst {
-                    Inst::Float(FloatOp::Add | FloatOp::Sub | FloatOp::Mul, a, b) => {
-                        reached.contains(a) || reached.contains(b)
-                    }
-                    Inst::FloatUnary(FloatUnary::Neg | FloatUnary::Abs, a) | Inst::F32ToF64(a) => {
-                        reached.contains(a)
-                    }
-                    _ => false,
-                };
-                reached.extend(result.filter(|_| hands_on));
+                let is_reached = hands_on(inst, |v| reached.contains(&v));
+                reached.extend(result.filter(|_| is_reached));
             }
         }
         reached

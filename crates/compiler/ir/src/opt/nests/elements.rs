@@ -14,6 +14,7 @@ use super::plan::{Cond, Planner};
 use super::ranges::Floats;
 use crate::entities::{Block, Value};
 use crate::inst::{BoolOp, Cmp, Field, FloatUnary, Inst, IntOp};
+use crate::opt::quiet::quiet;
 
 /// Powers of two that elements may be asked to stay below: the less, the more products of them are finite.
 const LIMITS: [i32; 7] = [960, 480, 300, 200, 120, 60, 30];
@@ -163,6 +164,18 @@ impl Planner<'_, '_> {
         Some(())
     }
 
+    /// Leaves the questions about float results in the copy; `None` if there are others.
+    pub(super) fn ask_for_floats(&mut self) -> Option<()> {
+        for check in std::mem::take(&mut self.floats) {
+            let Asked::Branch { block, scales } = check.asked else { return None };
+            self.keep(block)?;
+            if scales && !self.plan.late.contains(&Cond::UnderIgnored) {
+                self.plan.late.push(Cond::UnderIgnored);
+            }
+        }
+        Some(())
+    }
+
     /// Whether stores keep elements that are loaded again below the limit: into another array, or of such a value. What a
     /// value is made of may be elements of further arrays, whose stores then count too.
     pub(super) fn stays_below(&self, floats: &mut Floats<'_, '_>) -> bool {
@@ -286,25 +299,8 @@ impl Planner<'_, '_> {
 }
 
 impl Hot<'_> {
-    /// `|x| ≤ max`, perhaps `and not |x| < min`: what the front end tests behind float operations of NumPy's types.
+    /// What the front end tests behind float operations of NumPy's types: whose result, and whether underflow counts.
     pub(super) fn quiet(&self, cond: Value) -> Option<(Value, bool)> {
-        let bound = |v: Value, cmp: Cmp, f64_bits: f64, f32_bits: f32| -> Option<Value> {
-            let Some(Inst::FCmp(c, abs, limit)) = self.inst(v) else { return None };
-            let Some(Inst::FloatUnary(FloatUnary::Abs, x)) = self.inst(*abs) else { return None };
-            let is_limit = match self.inst(*limit) {
-                Some(Inst::FConst(bits)) => *bits == f64_bits.to_bits(),
-                Some(Inst::F32Const(bits)) => *bits == f32_bits.to_bits(),
-                _ => false,
-            };
-            (*c == cmp && is_limit).then_some(*x)
-        };
-        let finite = |v| bound(v, Cmp::Le, f64::MAX, f32::MAX);
-        if let Some(x) = finite(cond) {
-            return Some((x, false));
-        }
-        let Some(Inst::Bool(BoolOp::And, a, b)) = self.inst(cond) else { return None };
-        let Some(Inst::Not(tiny)) = self.inst(*b) else { return None };
-        let x = finite(*a)?;
-        (bound(*tiny, Cmp::Lt, f64::MIN_POSITIVE, f32::MIN_POSITIVE)? == x).then_some((x, true))
+        quiet(|v| self.inst(v), cond).map(|asked| (asked.result, asked.scales))
     }
 }

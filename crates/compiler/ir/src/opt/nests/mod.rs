@@ -14,6 +14,9 @@
 //!                               └───────────┘ not done, nobody asks
 //! ```
 //!
+//! Where the innermost loops only compute from elements and store, nobody looks at elements: the questions about results
+//! stay in the copy, and [`batches`](super::batches) asks them.
+//!
 //! A nest whose iterations are independent by the program's word is shared out among threads in front of the copy
 //! ([`parallel`]).
 //!
@@ -38,7 +41,9 @@ use std::collections::BTreeSet;
 use crate::dominators::Dominators;
 use crate::function::{Function, Iterations};
 use crate::loops::{self, Loop};
+use build::Recipe;
 use hot::Hot;
+use plan::Results;
 
 /// A function with more blocks is left as it is: compile time grows with them.
 const MAX_BLOCKS: usize = 600;
@@ -72,7 +77,7 @@ pub fn run(f: &mut Function) {
         let mut in_order = is_free
             .then(|| "it is no counted loop that only computes on numbers and array elements".to_owned());
         let plan = Hot::new(f, &dominators, &all, root).and_then(|hot| {
-            let mut plan = plan::plan(&hot)?;
+            let mut plan = plan::plan(&hot, Results::Foreseen)?;
             let mut shared = None;
             if is_free {
                 match parallel::shared(&hot, &mut plan, &all[root]) {
@@ -80,13 +85,16 @@ pub fn run(f: &mut Function) {
                     Err(why) => in_order = Some(why),
                 }
             }
-            Some(build::Recipe::new(&hot, plan, shared))
+            Some(Recipe::new(&hot, plan, shared))
         });
         let offset = f.blocks[all[root].header.index()].offset;
         if let (Some(offset), Some(why)) = (offset, in_order) {
             f.remarks.push((offset, format!("{NOT_PARALLEL}{why}")));
         }
         if let Some(mut recipe) = plan {
+            if !is_free && let Some(other) = in_batches(f, &dominators, &all, root, &recipe) {
+                recipe = other;
+            }
             // Two kinds of numbers that the copy treats alike need no first iteration apart. (Where floats are summed in
             // parallel the stated order has one.)
             if !is_free && recipe.peels() && trial::is_blind(f, &all[root], recipe.clone().without_peeling())
@@ -100,4 +108,22 @@ pub fn run(f: &mut Function) {
             done.insert(root);
         }
     }
+}
+
+/// The nest without a look at the elements, where what it computes from them can be asked in batches instead: the look
+/// takes about as long as loading them once more. Nor does it tell of everything: not of what is divided by an element.
+fn in_batches(
+    f: &Function,
+    dominators: &Dominators,
+    all: &[Loop],
+    root: usize,
+    recipe: &Recipe,
+) -> Option<Recipe> {
+    // Without the GIL nothing may leave.
+    if recipe.peels() || f.gives_gil || !(recipe.plan.looks() || recipe.plan.asks()) {
+        return None;
+    }
+    let hot = Hot::new(f, dominators, all, root)?;
+    let recipe = Recipe::new(&hot, plan::plan(&hot, Results::Asked)?, None);
+    trial::asks_in_batches(f, &all[root], recipe.clone()).then_some(recipe)
 }

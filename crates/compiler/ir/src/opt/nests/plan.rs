@@ -114,8 +114,17 @@ pub(super) struct Planner<'a, 'f> {
     pub(super) unsure: Vec<(Block, usize)>,
 }
 
+/// How it is known that NumPy has nothing to say about float results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Results {
+    /// From a look at the elements, where that tells.
+    Foreseen,
+    /// Each is asked for, and the copy leaves where one is not finite.
+    Asked,
+}
+
 /// The plan for a nest.
-pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
+pub(super) fn plan(hot: &Hot<'_>, results: Results) -> Option<Plan> {
     let mut p = Planner {
         hot,
         plan: Plan::default(),
@@ -132,7 +141,10 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
         }
         p.branch(*block)?;
     }
-    p.prove_floats()?;
+    match results {
+        Results::Foreseen => p.prove_floats()?,
+        Results::Asked => p.ask_for_floats()?,
+    }
     p.bound_integers();
     p.look_again();
     let is_free = hot.f.blocks[hot.loops[0].header.index()].iterations == Iterations::Free;
@@ -140,8 +152,8 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
         // Parallel runs ask about sums in their own way.
         p.plan.finite_behind = p.telling_sums().unwrap_or_default();
     }
-    if hot.loops.len() > 1 {
-        // Outer iterations may then run side by side.
+    if hot.loops.len() > 1 || results == Results::Asked {
+        // Outer iterations may then run side by side, or inner ones in batches.
         let loaded = p.loads.values().map(|access| access.array).collect();
         p.keep_apart(&loaded);
     }
@@ -154,6 +166,18 @@ pub(super) fn plan(hot: &Hot<'_>) -> Option<Plan> {
     p.plan.bounds.append(&mut hot.leaned_on.borrow_mut());
     p.test_leaves();
     is_better.then_some(p.plan)
+}
+
+impl Plan {
+    /// Whether elements are looked at.
+    pub(super) fn looks(&self) -> bool {
+        self.late.iter().chain(&self.strip).any(|cond| matches!(cond, Cond::Within { .. }))
+    }
+
+    /// Whether questions stay in the copy.
+    pub(super) fn asks(&self) -> bool {
+        !self.open.is_empty()
+    }
 }
 
 impl Planner<'_, '_> {

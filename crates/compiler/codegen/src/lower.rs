@@ -257,9 +257,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::KeepsValues { .. }
             | Inst::AttrGet(..)
             | Inst::AttrSwap { .. }
-            | Inst::FloatSet(..)
-            | Inst::IntFits(..)
-            | Inst::IntSet(..)
+            | Inst::AttrSet { .. }
             | Inst::Load(..)
             | Inst::Store(..)
             | Inst::PtrAdd(..) => self.object(inst, result),

@@ -177,7 +177,6 @@ impl Function {
             | Inst::IsNull(_)
             | Inst::VersionIs(..)
             | Inst::KeepsValues { .. }
-            | Inst::IntFits(..)
             | Inst::ArrayIs { .. } => Ty::I1,
             Inst::OConst(_)
             | Inst::Null
@@ -196,8 +195,7 @@ impl Function {
             Inst::Table { entry, .. } => return Entry::signature(*entry).result,
             Inst::Guard(..)
             | Inst::Store(..)
-            | Inst::FloatSet(..)
-            | Inst::IntSet(..)
+            | Inst::AttrSet { .. }
             | Inst::IncRef(_)
             | Inst::DecRef { .. }
             | Inst::Poll { .. } => {

@@ -88,9 +88,7 @@ fn needs_gil(inst: &Inst) -> bool {
         | Inst::Poll { .. }
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
-        | Inst::FloatSet(..)
-        | Inst::IntFits(..)
-        | Inst::IntSet(..) => true,
+        | Inst::AttrSet { .. } => true,
         _ => false,
     }
 }

@@ -214,13 +214,16 @@ pub enum Inst {
         obj: Value,
         item: Value,
     },
-    /// Overwrites an exact float; precondition: its only reference is in a list or attribute.
-    FloatSet(Value, Value),
-    /// Whether an exact int can take on a value in place: it has one reference, both are one digit (30 bits) long, and the
-    /// value is none of those that CPython has one object for.
-    IntFits(Value, Value),
-    /// Overwrites an exact int; preconditions: `IntFits`, and its only reference is in a list or attribute.
-    IntSet(Value, Value),
+    /// Makes a number the value of an attribute whose value `old` is an exact float or int, as the number is: by overwriting
+    /// `old` where nothing else refers to it, and ints have one digit (30 bits) and are none of those that CPython has one
+    /// object for; else by a new object. Preconditions as `AttrSwap`.
+    AttrSet {
+        at: Attr,
+        obj: Value,
+        old: Value,
+        value: Value,
+        fail: ExitId,
+    },
 
     /// Value of a boxed scalar whose exact type has been guarded. For `Int` use the table's `UnboxInt` (it may decline).
     Unbox(Flavour, Value),
@@ -314,9 +317,6 @@ impl Inst {
             | Inst::Same(a, b)
             | Inst::ItemGet(_, a, b)
             | Inst::Store(_, a, b)
-            | Inst::FloatSet(a, b)
-            | Inst::IntFits(a, b)
-            | Inst::IntSet(a, b)
             | Inst::AttrSwap { obj: a, item: b, .. }
             | Inst::PtrAdd(a, b) => vec![*a, *b],
             Inst::FloatUnary(_, a)
@@ -338,7 +338,9 @@ impl Inst {
             | Inst::IncRef(a) => vec![*a],
             Inst::ArrayIs { array, .. } => vec![*array],
             Inst::DecRef { obj, .. } => vec![*obj],
-            Inst::Select(a, b, c) | Inst::ListSwap { list: a, index: b, item: c } => vec![*a, *b, *c],
+            Inst::Select(a, b, c)
+            | Inst::ListSwap { list: a, index: b, item: c }
+            | Inst::AttrSet { obj: a, old: b, value: c, .. } => vec![*a, *b, *c],
             Inst::Table { args, .. } | Inst::CallRoutine { args, .. } => args.clone(),
         }
     }
@@ -349,8 +351,22 @@ impl Inst {
             Inst::Checked(_, _, _, e)
             | Inst::Guard(_, e)
             | Inst::CallRoutine { fail: e, .. }
+            | Inst::AttrSet { fail: e, .. }
             | Inst::Poll { fail: e, .. } => Some(*e),
             Inst::Table { fail, .. } => *fail,
+            _ => None,
+        }
+    }
+
+    /// The same, to be renumbered.
+    pub(crate) fn exit_mut(&mut self) -> Option<&mut ExitId> {
+        match self {
+            Inst::Checked(_, _, _, e)
+            | Inst::Guard(_, e)
+            | Inst::CallRoutine { fail: e, .. }
+            | Inst::AttrSet { fail: e, .. }
+            | Inst::Poll { fail: e, .. } => Some(e),
+            Inst::Table { fail, .. } => fail.as_mut(),
             _ => None,
         }
     }

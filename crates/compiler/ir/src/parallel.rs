@@ -165,9 +165,7 @@ fn only_computes(f: &Function, blocks: &[Block], header: Block) -> Result<(), St
                 | Inst::Poll { .. }
                 | Inst::ListSwap { .. }
                 | Inst::AttrSwap { .. }
-                | Inst::FloatSet(..)
-                | Inst::IntFits(..)
-                | Inst::IntSet(..)
+                | Inst::AttrSet { .. }
                 | Inst::HasFrame => false,
                 inst => inst.exit().is_none(),
             };

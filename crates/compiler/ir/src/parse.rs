@@ -485,9 +485,12 @@ impl Parser<'_> {
                 let obj = self.value()?;
                 Inst::AttrSwap { at: self.attr()?, obj, item: self.comma_value()? }
             }
-            "int_fits" => Inst::IntFits(self.value()?, self.comma_value()?),
-            "int_set" => Inst::IntSet(self.value()?, self.comma_value()?),
-            "float_set" => Inst::FloatSet(self.value()?, self.comma_value()?),
+            "attr_set" => {
+                let obj = self.value()?;
+                let (at, old, value) = (self.attr()?, self.comma_value()?, self.comma_value()?);
+                self.lexer.expect(',')?;
+                Inst::AttrSet { at, obj, old, value, fail: self.exit_id()? }
+            }
             "list_swap" => {
                 Inst::ListSwap { list: self.value()?, index: self.comma_value()?, item: self.comma_value()? }
             }

@@ -163,6 +163,9 @@ impl Display for Inst {
                 write!(f, " {obj}{}", if *writable { ", writable" } else { "" })
             }
             Inst::AttrGet(at, v) => write!(f, " {v}, {at}"),
+            Inst::AttrSet { at, obj, old, value, fail } => {
+                write!(f, " {obj}, {at}, {old}, {value}, {fail}")
+            }
             Inst::AttrSwap { at, obj, item } => write!(f, " {obj}, {at}, {item}"),
             Inst::ArrayIs { array, holder: _, dtype, ndim, writable } => {
                 write!(f, " {array}, {}, {ndim}{}", dtype.word(), if *writable { ", writable" } else { "" })
@@ -204,9 +207,6 @@ impl Display for Inst {
             | Inst::Field(..)
             | Inst::ItemGet(..)
             | Inst::ListSwap { .. }
-            | Inst::FloatSet(..)
-            | Inst::IntFits(..)
-            | Inst::IntSet(..)
             | Inst::PtrAdd(..)
             | Inst::IncRef(_) => match self.operands() {
                 operands if operands.is_empty() => Ok(()),
@@ -255,9 +255,7 @@ impl Inst {
             Inst::KeepsValues { .. } => "keeps_values",
             Inst::AttrGet(..) => "attr_get",
             Inst::AttrSwap { .. } => "attr_swap",
-            Inst::FloatSet(..) => "float_set",
-            Inst::IntFits(..) => "int_fits",
-            Inst::IntSet(..) => "int_set",
+            Inst::AttrSet { .. } => "attr_set",
             Inst::Load(..) => "load",
             Inst::Store(..) => "store",
             Inst::PtrAdd(..) => "ptr_add",

@@ -303,8 +303,14 @@ impl Verifier<'_> {
             | Inst::IncRef(a) => self.operand(*a, Obj),
             Inst::VersionIs(_, 0) => self.error("no class has version 0"),
             Inst::AttrSwap { obj, item, .. } => self.operands(&[(*obj, Obj), (*item, Obj)]),
-            Inst::IntFits(a, n) | Inst::IntSet(a, n) => self.operands(&[(*a, Obj), (*n, I64)]),
-            Inst::FloatSet(a, x) => self.operands(&[(*a, Obj), (*x, F64)]),
+            Inst::AttrSet { obj, old, value, fail, .. } => {
+                self.operands(&[(*obj, Obj), (*old, Obj)]);
+                if !matches!(self.f.ty(*value), I64 | F64) {
+                    self.error(format!("{value} is no int and no float"));
+                }
+                self.operand(*value, self.f.ty(*value));
+                self.exit(*fail, &[ExitKind::Raise]);
+            }
             Inst::Same(a, b) => self.operands(&[(*a, Obj), (*b, Obj)]),
             Inst::ArrayIs { array, .. } => self.operand(*array, Obj),
             Inst::Field(field, a) => {
@@ -548,8 +554,7 @@ fn has_effect(inst: &Inst) -> bool {
     match inst {
         Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
-        | Inst::FloatSet(..)
-        | Inst::IntSet(..)
+        | Inst::AttrSet { .. }
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

@@ -213,7 +213,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Which small int it is, and whether it is one.
-    fn nth_small(&self, value: IntValue<'ctx>) -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
+    pub(super) fn nth_small(&self, value: IntValue<'ctx>) -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
         let (first, last) = (*SMALL_INTS.start(), *SMALL_INTS.end());
         let nth = self.b.build_int_sub(value, self.w.i64.const_int(first as u64, true), "")?;
         let end = self.w.i64.const_int((last - first + 1) as u64, false);
@@ -221,7 +221,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// A new reference to a small int.
-    fn small_int(&mut self, nth: IntValue<'ctx>) -> Result<PointerValue<'ctx>> {
+    pub(super) fn small_int(&mut self, nth: IntValue<'ctx>) -> Result<PointerValue<'ctx>> {
         let layout = self.target.layout;
         let size = self.w.i64.const_int(layout.small_int_size as u64, false);
         let bytes = self.b.build_int_mul(nth, size, "")?;
@@ -382,7 +382,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Calls an entry that gives an object or null.
-    fn object_or_leave(
+    pub(super) fn object_or_leave(
         &mut self,
         entry: Entry,
         args: &[BasicValueEnum<'ctx>],

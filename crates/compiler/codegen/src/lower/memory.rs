@@ -10,7 +10,8 @@
 //!      │          │            │         └─ value ── float  (numbers, and lengths of tuple and bytes; floats in lists change)
 //!      │          │            └─ list items               a float in a list replaced: contents
 //!      │          ├─ list header                           append: object
-//!      │          └─ attributes                            (and what tells where they are)
+//!      │          ├─ attributes
+//!      │          └─ values                                (what tells where attributes are)
 //!      ├─ bytearray header, array header, element, frame, profile, class (its version)
 //! ```
 
@@ -35,6 +36,7 @@ pub(super) enum Region {
     ListHeader,
     ListItems,
     Attributes,
+    Values,
     ByteArray,
     ArrayHeader,
     Element,
@@ -72,6 +74,7 @@ impl<'ctx> Regions<'ctx> {
             node("list header", object),
             node("list items", contents),
             node("attributes", object),
+            node("values", object),
             node("bytearray", root),
             node("array header", root),
             node("element", root),

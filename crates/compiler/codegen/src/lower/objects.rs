@@ -51,9 +51,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             | Inst::KeepsValues { .. }
             | Inst::AttrGet(..)
             | Inst::AttrSwap { .. }
-            | Inst::FloatSet(..)
-            | Inst::IntFits(..)
-            | Inst::IntSet(..) => return self.attribute(inst),
+            | Inst::AttrSet { .. } => return self.attribute(inst, result),
             Inst::Load(dtype, at) => self.load_element(*dtype, self.ptr(*at)?)?,
             Inst::Store(dtype, at, value) => {
                 self.store_element(*dtype, self.ptr(*at)?, *value)?;
@@ -181,7 +179,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 let names = self.at(self.type_of(object)?, layout.class_names.into())?;
                 let names = self.load_ptr(names, Region::Class)?;
                 let used = self.at(names, layout.class_names_used.into())?;
-                (self.load_int(self.w.i64, used, 8, Region::Attributes)?.into(), true)
+                (self.load_int(self.w.i64, used, 8, Region::Values)?.into(), true)
             }
             Field::ByteArrayLen => (length(Region::ByteArray)?.into(), true),
             Field::BytesData => (at(layout.bytes_data)?.into(), false),

@@ -149,8 +149,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         passed.push(out.into());
         let (touches, region) = touches(entry, signature);
         let call = self.call(self.entry_address(entry)?, Some(self.w.i8.into()), &passed, touches)?;
-        if let Some(region) = region {
-            self.tag_call(call, region)?;
+        match region {
+            Some(region) => self.tag_call(call, region)?,
+            None if matches!(touches, Touches::Out | Touches::ReadsOut) => self.w.describe_out(call, &passed),
+            None => {}
         }
         let declined = self.is_zero(self.int_result(call)?)?;
         self.leave_if(declined, exit)?;
@@ -168,30 +170,44 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// Ints of at most one digit are read here, others by the table.
+    /// Ints of at most one digit are read here, others by the table. Most are positive.
     fn unbox_int(&mut self, object: Value, exit: ExitId) -> Result<IntValue<'ctx>> {
         let object = self.ptr(object)?;
         let (b, w) = (&self.b, &self.w);
         let word = |n: u64| w.i64.const_int(n, false);
         let size = self.load_int(w.i64, self.at(object, INT_SIZE)?, 8, Region::Value)?;
-        let (small, sign) = match self.target.layout.int {
+        let (positive, small, sign) = match self.target.layout.int {
             IntLayout::SignedSize => {
                 let above = b.build_int_add(size, word(1), "")?;
-                (b.build_int_compare(IntPredicate::ULE, above, word(2), "")?, size)
+                (word(1), b.build_int_compare(IntPredicate::ULE, above, word(2), "")?, size)
             }
             IntLayout::Tagged => {
                 let small = b.build_int_compare(IntPredicate::ULT, size, word(2 << 3), "")?;
                 let sign = b.build_int_sub(word(1), b.build_and(size, word(3), "")?, "")?;
-                (small, sign)
+                (word(1 << 3), small, sign)
             }
         };
-        let (inline, large, done) = (self.new_block(), self.new_block(), self.new_block());
+        let is_positive = b.build_int_compare(IntPredicate::EQ, size, positive, "")?;
+        let (usual, other, inline, large, done) =
+            (self.new_block(), self.new_block(), self.new_block(), self.new_block(), self.new_block());
+        let digit = |lower: &Self| -> Result<IntValue<'ctx>> {
+            let at = lower.at(object, INT_DIGITS)?;
+            let digit = lower.load_int(lower.w.i32, at, 4, Region::Value)?;
+            Ok(lower.b.build_int_z_extend(digit, lower.w.i64, "")?)
+        };
+        let branch = b.build_conditional_branch(is_positive, usual, other)?;
+        w.annotate(branch, w.kinds.prof, w.often);
+
+        b.position_at_end(usual);
+        let as_is = digit(self)?;
+        b.build_unconditional_branch(done)?;
+
+        b.position_at_end(other);
         let branch = b.build_conditional_branch(small, inline, large)?;
         w.annotate(branch, w.kinds.prof, w.often);
 
         b.position_at_end(inline);
-        let digit = self.load_int(w.i32, self.at(object, INT_DIGITS)?, 4, Region::Value)?;
-        let value = b.build_int_mul(b.build_int_z_extend(digit, w.i64, "")?, sign, "")?;
+        let value = b.build_int_mul(digit(self)?, sign, "")?;
         b.build_unconditional_branch(done)?;
 
         b.position_at_end(large);
@@ -202,7 +218,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         self.b.position_at_end(done);
         let phi = self.b.build_phi(self.w.i64, "")?;
-        phi.add_incoming(&[(&value, inline), (&unboxed, in_large)]);
+        phi.add_incoming(&[(&as_is, usual), (&value, inline), (&unboxed, in_large)]);
         Ok(phi.as_basic_value().into_int_value())
     }
 

@@ -4,7 +4,7 @@ use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
 use inkwell::types::{BasicTypeEnum, FloatType, IntType, PointerType, VoidType};
-use inkwell::values::{CallSiteValue, FunctionValue, InstructionValue, MetadataValue};
+use inkwell::values::{BasicValueEnum, CallSiteValue, FunctionValue, InstructionValue, MetadataValue};
 use overdrive_base::flavour::Ty;
 
 use super::memory::Regions;
@@ -53,6 +53,9 @@ struct Attributes {
     memory_read: Attribute,
     memory_out: Attribute,
     memory_read_out: Attribute,
+    /// Of an argument: what it points to is only read; the callee keeps no copy of the pointer.
+    readonly: Attribute,
+    captures_none: Attribute,
 }
 
 /// What a callee touches, as far as LLVM may know.
@@ -120,6 +123,8 @@ impl<'ctx> Words<'ctx> {
                 memory_read: memory(0b01_01_01_01_01_01),
                 memory_out: memory(0b10),
                 memory_read_out: memory(0b01_01_01_01_01_11),
+                readonly: attribute("readonly", 0),
+                captures_none: attribute("captures", 0),
             },
         }
     }
@@ -169,6 +174,16 @@ impl<'ctx> Words<'ctx> {
         }
         if touches != Touches::Everything {
             call.add_attribute(at, a.willreturn);
+        }
+    }
+
+    /// Of a call that writes nothing but its result, through its last argument: the objects are only looked at.
+    pub(super) fn describe_out(&self, call: CallSiteValue<'ctx>, args: &[BasicValueEnum<'ctx>]) {
+        for (i, _) in args.iter().enumerate().filter(|(_, arg)| arg.is_pointer_value()) {
+            call.add_attribute(AttributeLoc::Param(i as u32), self.attributes.captures_none);
+            if i + 1 < args.len() {
+                call.add_attribute(AttributeLoc::Param(i as u32), self.attributes.readonly);
+            }
         }
     }
 

@@ -114,29 +114,26 @@ impl Machine<'_> {
                 let old = self.heap.attr(obj, *at)?.replace(item);
                 Scalar::Obj(Some(old.ok_or("an attribute that is not set is replaced")?))
             }
-            Inst::IntFits(v, n) => {
-                let (r, n) = (self.object(*v)?, i128::from(self.int(*n)?));
-                let is_digit = |n: i128| (1..1 << 30).contains(&n.abs());
-                Scalar::I1(match self.heap.get(r)? {
-                    Object::Int(old) => {
-                        self.heap.ref_count(r) == 1 && is_digit(*old) && is_digit(n) && n.abs() > 256
-                    }
-                    other => return Err(format!("no int: {other:?}")),
-                })
-            }
-            Inst::IntSet(v, n) => {
-                let (r, n) = (self.object(*v)?, self.int(*n)?);
-                match (self.heap.ref_count(r), self.heap.get_mut(r)?) {
-                    (1, Object::Int(value)) => *value = n.into(),
-                    (n, other) => return Err(format!("{other:?} with {n} references is overwritten")),
+            Inst::AttrSet { at, obj, old, value, .. } => {
+                let (obj, old) = (self.object(*obj)?, self.object(*old)?);
+                if *self.heap.attr(obj, *at)? != Some(old) {
+                    return Err("an attribute has another value than the one that is replaced".to_owned());
                 }
-                return Ok(Flow::Next(None));
-            }
-            Inst::FloatSet(v, x) => {
-                let (r, x) = (self.object(*v)?, self.f64(*x)?);
-                match (self.heap.ref_count(r), self.heap.get_mut(r)?) {
-                    (1, Object::Float(value)) => *value = x,
-                    (n, other) => return Err(format!("{other:?} with {n} references is overwritten")),
+                let is_digit = |n: i128| (1..1 << 30).contains(&n.abs());
+                let (new, fits) = match (self.read(*value)?, self.heap.get(old)?) {
+                    (Scalar::F64(x), Object::Float(_)) => (Object::Float(x), true),
+                    (Scalar::I64(n), Object::Int(old)) => {
+                        let n = i128::from(n);
+                        (Object::Int(n), is_digit(*old) && is_digit(n) && n.abs() > 256)
+                    }
+                    (value, other) => return Err(format!("{other:?} is replaced by {value:?}")),
+                };
+                if fits && self.heap.ref_count(old) == 1 {
+                    *self.heap.get_mut(old)? = new;
+                } else {
+                    let item = self.heap.add(new);
+                    self.heap.attr(obj, *at)?.replace(item);
+                    self.heap.release(old)?;
                 }
                 return Ok(Flow::Next(None));
             }

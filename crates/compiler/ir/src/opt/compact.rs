@@ -3,7 +3,7 @@
 
 use crate::entities::{ExitId, Value};
 use crate::function::Function;
-use crate::inst::{Inst, Terminator};
+use crate::inst::Terminator;
 use crate::opt::rewrite::replace_uses;
 
 /// The pass.
@@ -29,12 +29,7 @@ fn exits(f: &mut Function) {
 fn each_exit(f: &mut Function, visit: &mut dyn FnMut(&mut ExitId)) {
     for block in &mut f.blocks {
         for (inst, _) in &mut block.insts {
-            match inst {
-                Inst::Checked(_, _, _, e) | Inst::Guard(_, e) | Inst::Poll { fail: e, .. } => visit(e),
-                Inst::CallRoutine { fail: e, .. } => visit(e),
-                Inst::Table { fail: Some(e), .. } => visit(e),
-                _ => {}
-            }
+            inst.exit_mut().into_iter().for_each(&mut *visit);
         }
         if let Some(Terminator::Exit(e)) = &mut block.terminator {
             visit(e);

@@ -69,12 +69,7 @@ impl Copies {
     /// Appends a copy of an instruction.
     pub(super) fn inst(&mut self, f: &mut Function, to: Block, mut inst: Inst, result: Option<Value>) {
         each_operand(&mut inst, &mut |v| *v = self.value(*v));
-        if let Inst::Checked(_, _, _, exit)
-        | Inst::Guard(_, exit)
-        | Inst::Table { fail: Some(exit), .. }
-        | Inst::CallRoutine { fail: exit, .. }
-        | Inst::Poll { fail: exit, .. } = &mut inst
-        {
+        if let Some(exit) = inst.exit_mut() {
             *exit = self.exit(f, *exit);
         }
         if let (Some(old), Some(new)) = (result, f.push(to, inst)) {

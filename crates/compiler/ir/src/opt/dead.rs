@@ -54,7 +54,6 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::VersionIs(..)
         | Inst::KeepsValues { .. }
         | Inst::AttrGet(..)
-        | Inst::IntFits(..)
         | Inst::Load(..)
         | Inst::PtrAdd(..) => true,
         Inst::Table { entry, fail, .. } => {
@@ -65,8 +64,7 @@ fn is_removable(inst: &Inst) -> bool {
         | Inst::Guard(..)
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
-        | Inst::FloatSet(..)
-        | Inst::IntSet(..)
+        | Inst::AttrSet { .. }
         | Inst::Store(..)
         | Inst::IncRef(_)
         | Inst::DecRef { .. }

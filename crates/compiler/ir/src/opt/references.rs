@@ -49,7 +49,6 @@ fn is_quiet(inst: &Inst) -> bool {
         Inst::Table { entry, fail, .. } => {
             fail.is_none() && entry.signature().effect == Effect::Pure && *entry != Entry::IsUnique
         }
-        Inst::IntFits(..) => false,
         other => other.exit().is_none(),
     }
 }

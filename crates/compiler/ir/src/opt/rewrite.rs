@@ -52,9 +52,6 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::Same(a, b)
         | Inst::ItemGet(_, a, b)
         | Inst::Store(_, a, b)
-        | Inst::FloatSet(a, b)
-        | Inst::IntFits(a, b)
-        | Inst::IntSet(a, b)
         | Inst::AttrSwap { obj: a, item: b, .. }
         | Inst::PtrAdd(a, b) => [a, b].into_iter().for_each(visit),
         Inst::FloatUnary(_, a)
@@ -76,7 +73,9 @@ pub(super) fn each_operand(inst: &mut Inst, visit: &mut dyn FnMut(&mut Value)) {
         | Inst::IncRef(a)
         | Inst::ArrayIs { array: a, .. }
         | Inst::DecRef { obj: a, .. } => visit(a),
-        Inst::Select(a, b, c) | Inst::ListSwap { list: a, index: b, item: c } => {
+        Inst::Select(a, b, c)
+        | Inst::ListSwap { list: a, index: b, item: c }
+        | Inst::AttrSet { obj: a, old: b, value: c, .. } => {
             [a, b, c].into_iter().for_each(visit);
         }
         Inst::Table { args, .. } | Inst::CallRoutine { args, .. } => args.iter_mut().for_each(visit),

@@ -150,7 +150,7 @@ impl Tx<'_> {
 
     /// Opens a bytecode block: merges what leads to it. False if nothing does.
     pub(crate) fn begin_block(&mut self, target: usize) -> Step<bool> {
-        let Some(mut edges) = self.pending.remove(&target) else { return Ok(false) };
+        let Some(edges) = self.pending.remove(&target) else { return Ok(false) };
         self.idx = self.f.cfg.blocks[target].first;
         self.skip_until = 0;
         let is_header = self.is_header(target);
@@ -161,7 +161,7 @@ impl Tx<'_> {
             }
             return Ok(true);
         }
-        let at = if is_header { self.at_header() } else { At::Merge };
+        let at = if is_header { self.at_header(target) } else { At::Merge };
         let mut shape: Option<Vec<Shape>> =
             if is_header { self.headers.shapes.get(&target).cloned() } else { None };
         for edge in &edges {
@@ -172,49 +172,60 @@ impl Tx<'_> {
             });
         }
         let shape = shape.unwrap_or_default();
+        let mut edges: Vec<Edge> = edges.into_iter().map(|e| self.build_tuples(e, &shape)).collect();
         let n_locals = self.f.code.localsplus.len() + self.cached.len();
         let dirty = self.joined_dirty(&edges, is_header);
         let block = self.ir.add_block();
         self.ir.blocks[block.index()].offset = self.offset_for_people(is_header);
+        // A loop changes what it likes before its header comes again.
+        let same = if is_header { vec![None; shape.len()] } else { unchanged(&edges, &shape) };
         let mut types = Vec::new();
-        shape.iter().for_each(|s| param_types(s, &mut types));
+        let changed = shape.iter().zip(&same).filter(|(_, same)| same.is_none());
+        changed.for_each(|(s, _)| param_types(s, &mut types));
         let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
         if is_header && !self.headers.clobbered.contains(&target) {
             edges = edges.into_iter().map(|e| self.prepare_loop(target, e)).collect();
         }
         let delayed = self.joined_delayed(&edges);
-        let members = self.joined_members(&edges, is_header);
         let (epoch, facts) = self.joined_facts(&edges, is_header && self.headers.clobbered.contains(&target));
         let checked = self.joined_checks(&edges, epoch, is_header);
-        for edge in edges {
-            self.pass(edge, block, &shape)?;
+        let members = self.join_members(block, &edges, is_header);
+        for (edge, more) in edges.into_iter().zip(members.passed) {
+            self.pass(edge, block, &shape, &same, more)?;
         }
         let mut params = params.into_iter();
         let mut vals = Vec::with_capacity(shape.len());
-        for s in &shape {
-            vals.push(from_params(s, &mut params).unwrap_or(Val::Unset));
+        for (s, same) in shape.iter().zip(same) {
+            vals.push(match same {
+                Some(val) => val,
+                None => from_params(s, &mut params).unwrap_or(Val::Unset),
+            });
         }
         let stack = vals.split_off(n_locals);
-        let (locals, stack) = (vals.into(), stack.into());
+        let (locals, stack, members) = (vals.into(), stack.into(), members.known.into());
         self.st = State { locals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         if is_header {
             self.headers.shapes.insert(target, shape.clone());
-            self.entered
-                .insert(target, Header { block, shape, epoch, checked, delayed: self.st.delayed.clone() });
+            let (facts, delayed) = (self.st.facts.clone(), self.st.delayed.clone());
+            self.entered.insert(target, Header { block, shape, epoch, checked, facts, delayed });
         }
         Ok(true)
     }
 
     /// In an inlined body a loop goes back without a clobber: CPython's turn is an exit.
-    fn at_header(&self) -> At {
-        if self.inlined.is_some() { At::Merge } else { At::Header }
+    fn at_header(&self, target: usize) -> At {
+        match &self.inlined {
+            Some(_) => At::Merge,
+            None if self.headers.clobbered.contains(&target) => At::Header,
+            None => At::Kept,
+        }
     }
 
     fn back_edge(&mut self, target: usize, edge: Edge, header: &Header) -> Step {
         let edge = self.with_globals(edge, &header.shape);
-        let incoming = self.shapes(target, &edge.state, self.at_header());
+        let incoming = self.shapes(target, &edge.state, self.at_header(target));
         let wide = self.join_all(&header.shape, &incoming)?;
         if wide != header.shape {
             // What is done to more general values changes no less. (What is done to None is another matter.)
@@ -225,36 +236,65 @@ impl Tx<'_> {
             self.headers.shapes.insert(target, wide);
             return Err(Stop::Again);
         }
+        let edge = self.build_tuples(edge, &header.shape);
         self.still_holds(target, &edge.state, header)?;
         if edge.state.delayed != header.delayed {
             self.only_outside("it changes an object in a loop");
         }
-        self.pass(edge, header.block, &header.shape)
+        self.pass(edge, header.block, &header.shape, &vec![None; header.shape.len()], vec![])
     }
 
-    /// Converts an edge's state to the target's shape and jumps.
-    fn pass(&mut self, edge: Edge, target: Block, shape: &[Shape]) -> Step {
+    /// Makes the virtual tuples that arrive as objects, before it is asked what holds behind the merge: on 3.11 their making
+    /// may run finalisers.
+    fn build_tuples(&mut self, edge: Edge, shape: &[Shape]) -> Edge {
+        let arrives = |val: &Val, s: &Shape| matches!((val, s), (Val::Tuple(_), Shape::Obj(_)));
+        let all = edge.state.locals.iter().chain(edge.state.stack.iter());
+        let which: Vec<usize> =
+            all.zip(shape).enumerate().filter(|(_, (val, s))| arrives(val, s)).map(|(i, _)| i).collect();
+        if which.is_empty() {
+            return edge;
+        }
+        let saved = (self.cur.replace(edge.block), std::mem::replace(&mut self.st, edge.state));
+        for i in which {
+            let Some(entry) = self.st.entry_mut(i) else { continue };
+            // Its parts are taken out while the object is made.
+            let val = std::mem::replace(entry, Val::Unset);
+            let o = self.forgetting(|tx| tx.as_obj(val));
+            if let Some(entry) = self.st.entry_mut(i) {
+                *entry = Val::Obj(o);
+            }
+        }
+        let edge = Edge { block: self.cur.unwrap_or(edge.block), state: std::mem::take(&mut self.st) };
+        (self.cur, self.st) = saved;
+        edge
+    }
+
+    /// Converts an edge's state to the target's shape and jumps, with the values of entries that are not the `same` on all
+    /// edges, and with `more`.
+    fn pass(
+        &mut self,
+        edge: Edge,
+        target: Block,
+        shape: &[Shape],
+        same: &[Option<Val>],
+        more: Vec<Value>,
+    ) -> Step {
         let saved = (self.cur.take(), std::mem::take(&mut self.st));
         self.cur = Some(edge.block);
         self.st = edge.state;
         self.flush_dropped(shape);
-        self.hand_over(target, shape, std::iter::repeat(true))?;
-        (self.cur, self.st) = saved;
-        Ok(())
-    }
-
-    /// Jumps with the values that carry the state in `shape`, those of the entries that `is_passed` names.
-    fn hand_over(&mut self, target: Block, shape: &[Shape], is_passed: impl Iterator<Item = bool>) -> Step {
         let mut carried = Carried::default();
         let vals: Vec<Val> = self.st.locals.iter().chain(self.st.stack.iter()).cloned().collect();
-        for ((val, s), is_passed) in vals.into_iter().zip(shape).zip(is_passed) {
-            if is_passed {
+        for ((val, s), same) in vals.into_iter().zip(shape).zip(same) {
+            if same.is_none() {
                 self.forgetting(|tx| tx.coerce(val, s, &mut carried))?;
             }
         }
+        carried.args.extend(more);
         // Last: what is dropped may have held what another value borrowed from it until just now.
         carried.drops.into_iter().for_each(|val| self.drop_val(val));
         self.terminate(Terminator::Jump(target, carried.args));
+        (self.cur, self.st) = saved;
         Ok(())
     }
 
@@ -430,49 +470,68 @@ impl Tx<'_> {
         for edge in &open[1..] {
             shape = self.join_all(&shape, &take(&edge.state))?;
         }
+        let open: Vec<Edge> = open.into_iter().map(|e| self.build_tuples(e, &shape)).collect();
         let n_locals = open[0].state.locals.len();
-        let first = &open[0].state;
-        let all: Vec<Val> = first.locals.iter().chain(first.stack.iter()).cloned().collect();
         // What no alternative changed needs no parameter.
-        let same: Vec<bool> = (0..all.len())
-            .map(|i| {
-                open.iter().all(|e| {
-                    let v =
-                        if i < n_locals { e.state.locals.get(i) } else { e.state.stack.get(i - n_locals) };
-                    v == Some(&all[i])
-                })
-            })
-            .collect();
+        let same = unchanged(&open, &shape);
         let delayed = self.joined_delayed(&open);
-        let members = self.joined_members(&open, false);
         let (epoch, facts) = self.joined_facts(&open, false);
         let checked = self.joined_checks(&open, epoch, false);
         let dirty = self.joined_dirty(&open, false);
-        let changed: Vec<Shape> =
-            shape.iter().zip(&same).filter(|(_, same)| !**same).map(|(s, _)| s.clone()).collect();
         let block = self.ir.add_block();
         let mut types = Vec::new();
-        changed.iter().for_each(|s| param_types(s, &mut types));
+        let changed = shape.iter().zip(&same).filter(|(_, same)| same.is_none());
+        changed.for_each(|(s, _)| param_types(s, &mut types));
         let params: Vec<Value> = types.iter().map(|ty| self.ir.add_param(block, *ty)).collect();
-        for edge in open {
-            self.cur = Some(edge.block);
-            self.st = edge.state;
-            self.flush_dropped(&shape);
-            let differs = same.iter().map(|same| !same);
-            self.hand_over(block, &shape, differs)?;
+        let members = self.join_members(block, &open, false);
+        for (edge, more) in open.into_iter().zip(members.passed) {
+            self.pass(edge, block, &shape, &same, more)?;
         }
         let mut params = params.into_iter();
         let mut vals = Vec::with_capacity(shape.len());
-        for ((s, same), val) in shape.iter().zip(&same).zip(all) {
-            vals.push(if *same { val } else { from_params(s, &mut params).unwrap_or(Val::Unset) });
+        for (s, same) in shape.iter().zip(same) {
+            vals.push(match same {
+                Some(val) => val,
+                None => from_params(s, &mut params).unwrap_or(Val::Unset),
+            });
         }
         let stack = vals.split_off(n_locals);
-        let (locals, stack) = (vals.into(), stack.into());
+        let (locals, stack, members) = (vals.into(), stack.into(), members.known.into());
         self.st = State { locals, stack, epoch, dirty, facts, delayed, members };
         self.apply_checks(&checked);
         self.cur = Some(block);
         Ok(())
     }
+}
+
+/// The entries that are the same value on all edges, and go on as it is: what is known of an object is known by its value.
+fn unchanged(edges: &[Edge], shape: &[Shape]) -> Vec<Option<Val>> {
+    let Some((first, rest)) = edges.split_first() else { return vec![None; shape.len()] };
+    let n_locals = first.state.locals.len();
+    let mut same: Vec<Option<Val>> = Vec::with_capacity(shape.len());
+    for (i, s) in shape.iter().enumerate() {
+        let val = first.state.entry(i).filter(|_| *s != Shape::Unset);
+        let others = || rest.iter().map(|e| e.state.entry(i));
+        let mut found = match val {
+            Some(val) if others().all(|other| other == Some(val)) => Some(val.clone()),
+            Some(val) => {
+                let bare = val.unchecked();
+                others().all(|other| other.map(Val::unchecked).as_ref() == Some(&bare)).then_some(bare)
+            }
+            None => None,
+        };
+        // What leans on a local goes on as it is only with that local.
+        let mut is_held = true;
+        if let Some(val) = &mut found {
+            val.each_ref(&mut |_, own, _| {
+                if let Own::Local(local) = *own {
+                    is_held &= i >= n_locals && same.get(local).is_some_and(Option::is_some);
+                }
+            });
+        }
+        same.push(found.filter(|_| is_held));
+    }
+    same
 }
 
 /// A value can be carried by a shape without becoming an object.

@@ -42,6 +42,23 @@ pub(crate) struct State {
     pub(crate) members: Shared<Vec<members::Known>>,
 }
 
+impl State {
+    /// Entry `n` of locals and stack together.
+    pub(crate) fn entry(&self, n: usize) -> Option<&Val> {
+        match n.checked_sub(self.locals.len()) {
+            None => self.locals.get(n),
+            Some(n) => self.stack.get(n),
+        }
+    }
+
+    pub(crate) fn entry_mut(&mut self, n: usize) -> Option<&mut Val> {
+        match n.checked_sub(self.locals.len()) {
+            None => self.locals.get_mut(n),
+            Some(n) => self.stack.get_mut(n),
+        }
+    }
+}
+
 /// What a fact is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FactKey {
@@ -64,6 +81,8 @@ pub(crate) struct Headers {
     pub(crate) written: HashSet<(usize, usize)>,
     /// Bodies that the oracle told of.
     pub(crate) bodies: BTreeMap<Body, Rc<Known>>,
+    /// What is tested in a loop's rounds and holds from one to the next: tested for it once, before the loop.
+    pub(crate) found: HashMap<usize, BTreeSet<FactKey>>,
     /// Calls that cannot be inlined, and why.
     pub(crate) not_inlined: HashMap<usize, String>,
 }
@@ -83,6 +102,7 @@ pub(crate) struct Header {
     /// Epoch inside, and for each entry of the state what its array guard established.
     pub(crate) epoch: u32,
     pub(crate) checked: Vec<Option<Checked>>,
+    pub(crate) facts: Shared<BTreeSet<FactKey>>,
     pub(crate) delayed: Shared<Vec<Delayed>>,
 }
 

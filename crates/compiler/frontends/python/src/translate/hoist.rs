@@ -64,7 +64,9 @@ impl Tx<'_> {
         self.cur = Some(edge.block);
         self.st = edge.state;
         let mut exit = None;
-        for key in self.names_read_in(target) {
+        let mut keys = self.names_read_in(target);
+        keys.extend(self.headers.found.get(&target).into_iter().flatten());
+        for key in keys {
             if !self.is_given(key) {
                 let e = match exit {
                     Some(e) => e,
@@ -175,7 +177,7 @@ impl Tx<'_> {
             .map(|i| {
                 let mut all: Option<Checked> = None;
                 for e in edges {
-                    let val = entry(&e.state, i);
+                    let val = e.state.entry(i);
                     let is_instance = matches!(val, Some(Val::Obj(Obj { ty: ObjTy::Instance { .. }, .. })));
                     let c = checked_of(val).filter(|c| c.epoch == epoch && !(is_header && is_instance))?;
                     all = Some(match all {
@@ -213,8 +215,16 @@ impl Tx<'_> {
             return Err(Stop::Again);
         }
         let mut again = false;
+        let head = &self.f.instrs[self.f.cfg.blocks[target].first];
+        if !self.oracle.blocked(head.op_offset) {
+            // What names do not tell: methods.
+            let found = self.headers.found.entry(target).or_default();
+            for key in state.facts.difference(&header.facts) {
+                again |= found.insert(*key);
+            }
+        }
         for (i, check) in header.checked.iter().enumerate() {
-            let now = checked_of(entry(state, i)).filter(|c| c.epoch == header.epoch);
+            let now = checked_of(state.entry(i)).filter(|c| c.epoch == header.epoch);
             match (check, now) {
                 (Some(_), None) => {
                     self.headers.clobbered.insert(target);
@@ -285,25 +295,22 @@ impl Tx<'_> {
         if self.inlined.is_some() {
             return self.poll_in_body(to);
         }
-        // References that only containers hold would not survive the rare path: both paths take them.
-        self.secure_all();
         let pending = self.call(TableEntry::PollPending, vec![]);
         let (slow, fast) = (self.ir.add_block(), self.ir.add_block());
         self.ir.blocks[slow.index()].cold = true;
         self.terminate(Terminator::Branch { cond: pending, then: (slow, vec![]), els: (fast, vec![]) });
         let state = self.st.clone();
         self.cur = Some(slow);
+        // References that only containers hold would not survive the rare path.
+        let fragile = self.fragile_at(to);
+        self.secure_all();
         self.poll_and_retest(to);
+        self.give_back(to, &fragile);
         self.edge_to(to)?;
         self.cur = Some(fast);
         self.st = state;
         self.edge_to(to)
     }
-}
-
-fn entry(state: &State, i: usize) -> Option<&Val> {
-    let n = state.locals.len();
-    if i < n { state.locals.get(i) } else { state.stack.get(i - n) }
 }
 
 fn checked_of(val: Option<&Val>) -> Option<Checked> {

@@ -528,11 +528,7 @@ impl Tx<'_> {
             Inst::IncRef(_) | Inst::DecRef { .. } | Inst::OwnArg(_) => {
                 self.only_outside("it makes an object")
             }
-            Inst::Store(..)
-            | Inst::ListSwap { .. }
-            | Inst::AttrSwap { .. }
-            | Inst::FloatSet(..)
-            | Inst::IntSet(..) => {
+            Inst::Store(..) | Inst::ListSwap { .. } | Inst::AttrSwap { .. } | Inst::AttrSet { .. } => {
                 self.only_outside("it changes an object");
             }
             Inst::Poll { .. } => self.only_outside("it has a loop that is entered in its middle"),

@@ -106,7 +106,10 @@ impl Tx<'_> {
         self.terminate(Terminator::Branch { cond: more, then: (body, vec![]), els: (done, vec![]) });
         let state = self.st.clone();
         self.cur = Some(done);
-        self.drop_top(1);
+        match &iter {
+            Val::SeqIter { seq, .. } if self.release_kept(seq) => drop(self.pop()),
+            _ => self.drop_top(1),
+        }
         self.edge_to(end)?;
         self.cur = Some(body);
         self.st = state;

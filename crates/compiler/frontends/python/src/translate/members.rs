@@ -7,14 +7,13 @@
 
 use overdrive_base::flavour::{Flavour, KnownType};
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_ir::entities::Value;
+use overdrive_ir::entities::{Block, Value};
 use overdrive_ir::function::ConstRef;
-use overdrive_ir::inst::{Attr, Cmp, Field, Inst, Terminator};
+use overdrive_ir::inst::{Attr, Cmp, Field, Inst};
 
 use crate::facts::{Access, Fact, Member, Observed, Seen, receiver};
 use crate::op::NameIdx;
 use crate::translate::emit::{Edge, Tx};
-use crate::translate::shared::Shared;
 use crate::translate::value::{Checked, Num, Obj, ObjTy, Own, Val};
 
 /// A number that an attribute is known to be.
@@ -24,6 +23,12 @@ pub(crate) struct Known {
     at: Attr,
     flavour: Flavour,
     value: Value,
+}
+
+/// What is known behind a merge, and what each edge passes for it.
+pub(crate) struct Joined {
+    pub(crate) known: Vec<Known>,
+    pub(crate) passed: Vec<Vec<Value>>,
 }
 
 impl Tx<'_> {
@@ -220,16 +225,26 @@ impl Tx<'_> {
         self.st.members.retain(|known| known.at != at);
     }
 
-    /// What is known behind a merge. A loop changes what it likes before its header comes again.
-    pub(crate) fn joined_members(&self, edges: &[Edge], is_header: bool) -> Shared<Vec<Known>> {
-        match edges.split_first() {
-            Some((first, rest)) if !is_header => {
-                let mut known = first.state.members.clone();
-                known.retain(|k| rest.iter().all(|e| e.state.members.contains(k)));
-                known
+    /// What is known behind a merge, in a block that gets parameters for numbers that differ. A loop changes what it likes
+    /// before its header comes again.
+    pub(crate) fn join_members(&mut self, block: Block, edges: &[Edge], is_header: bool) -> Joined {
+        let mut joined = Joined { known: vec![], passed: vec![vec![]; edges.len()] };
+        let Some((first, rest)) = edges.split_first().filter(|_| !is_header) else { return joined };
+        for known in first.state.members.iter() {
+            let is_same = |k: &&Known| (k.obj, k.at, k.flavour) == (known.obj, known.at, known.flavour);
+            let others = rest.iter().map(|e| e.state.members.iter().find(is_same).map(|k| k.value));
+            let Some(others) = others.collect::<Option<Vec<Value>>>() else { continue };
+            if others.iter().all(|value| *value == known.value) {
+                joined.known.push(*known);
+                continue;
             }
-            _ => Shared::default(),
+            let value = self.ir.add_param(block, known.flavour.ty());
+            joined.known.push(Known { value, ..*known });
+            for (passed, value) in joined.passed.iter_mut().zip([known.value].into_iter().chain(others)) {
+                passed.push(value);
+            }
         }
+        joined
     }
 
     /// Puts the value `depth` entries below the top into an attribute and releases what was there. The entry is unset
@@ -270,35 +285,11 @@ impl Tx<'_> {
     pub(crate) fn overwrite(&mut self, depth: usize, obj: Value, at: Attr, old: Value, num: Num) {
         let is_held = num.flavour == Flavour::Float && self.is_held_elsewhere(depth);
         self.clobber_plain();
-        self.set_number(obj, at, old, num);
+        let fail = self.exit_raise();
+        self.emit0(Inst::AttrSet { at, obj, old, value: num.v, fail });
         if is_held {
             let now = self.emit(Inst::AttrGet(at, obj));
             self.remember_stored(depth, now);
         }
-    }
-
-    fn set_number(&mut self, obj: Value, at: Attr, old: Value, num: Num) {
-        let (can, set, entry) = match num.flavour {
-            Flavour::Int => {
-                let fits = self.emit(Inst::IntFits(old, num.v));
-                (fits, Inst::IntSet(old, num.v), TableEntry::BoxInt)
-            }
-            _ => {
-                let alone = self.call(TableEntry::IsUnique, vec![old]);
-                (alone, Inst::FloatSet(old, num.v), TableEntry::BoxFloat)
-            }
-        };
-        let blocks = [self.ir.add_block(), self.ir.add_block(), self.ir.add_block()];
-        let [in_place, anew, done] = blocks;
-        self.terminate(Terminator::Branch { cond: can, then: (in_place, vec![]), els: (anew, vec![]) });
-        self.cur = Some(in_place);
-        self.emit0(set);
-        self.terminate(Terminator::Jump(done, vec![]));
-        self.cur = Some(anew);
-        let item = self.call(entry, vec![num.v]);
-        let old = self.emit(Inst::AttrSwap { at, obj, item });
-        self.emit0(Inst::DecRef { obj: old, pos: None });
-        self.terminate(Terminator::Jump(done, vec![]));
-        self.cur = Some(done);
     }
 }

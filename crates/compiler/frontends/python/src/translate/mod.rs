@@ -19,6 +19,7 @@ mod globals;
 mod hoist;
 mod inline;
 mod iterate;
+mod last;
 mod members;
 mod names;
 mod numpy;

@@ -70,7 +70,7 @@ impl Tx<'_> {
         own: Own,
         sample: impl FnOnce(&mut Self) -> Option<Fact>,
     ) -> Val {
-        let o = Obj::new(item, own, ObjTy::Any);
+        let o = Obj { is_kept: true, ..Obj::new(item, own, ObjTy::Any) };
         if self.blocked() {
             return Val::Obj(o);
         }

@@ -35,6 +35,7 @@ pub(crate) struct ObjShape {
     pub(crate) known: Option<Fact>,
     pub(crate) sample: Option<FactId>,
     pub(crate) konst: Option<u32>,
+    pub(crate) is_kept: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,8 +57,11 @@ pub(crate) enum Shape {
 pub(crate) enum At {
     /// An ordinary merge.
     Merge,
-    /// A loop header: its poll is a clobber, so nothing stays fragile.
+    /// The header of a loop with a clobber: nothing stays fragile.
     Header,
+    /// Of a loop that may have none: what is no plain object stays with its container, also over the poll, which asks for
+    /// that (see `last`). A plain one may be released by any store of a number.
+    Kept,
 }
 
 /// Shape of a value; `live` is false for a local that nobody reads again.
@@ -68,7 +72,10 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
         Own::Fragile | Own::Local(_) | Own::Owned => Hold::Owned,
     };
     let obj = |o: &Obj| ObjShape {
-        hold: hold(o.own),
+        hold: match o.own {
+            Own::Fragile if at == At::Kept && o.may_be_kept() => Hold::Fragile,
+            own => hold(own),
+        },
         ty: match &o.ty {
             ObjTy::Array { holder, dtype, ndim, .. } => {
                 ObjTy::Array { holder: *holder, dtype: *dtype, ndim: *ndim, checked: None }
@@ -82,6 +89,7 @@ pub(crate) fn shape_of(val: &Val, live: bool, at: At) -> Shape {
         known: o.known.clone(),
         sample: o.sample,
         konst: o.konst,
+        is_kept: o.is_kept,
     };
     // A dead number is dropped, with its box: releasing a number early or late shows nothing. Objects stay until the
     // local is rebound, since finalisers can tell.
@@ -115,6 +123,7 @@ fn any(maybe_null: bool) -> Shape {
         known: None,
         sample: None,
         konst: None,
+        is_kept: false,
     })
 }
 
@@ -130,6 +139,7 @@ fn join_obj(a: &ObjShape, b: &ObjShape) -> ObjShape {
         known: a.known.clone().filter(|k| b.known.as_ref().is_some_and(|x| x.id == k.id)),
         sample: a.sample.or(b.sample),
         konst: a.konst.filter(|k| b.konst == Some(*k)),
+        is_kept: a.is_kept && b.is_kept,
     }
 }
 
@@ -223,6 +233,16 @@ pub(crate) fn share_value(a: &Shape, b: &Shape) -> bool {
     matches!((a, b), (Shape::Num { flavour: f, .. }, Shape::Num { flavour: g, .. }) if f.ty() == g.ty())
 }
 
+/// Whether a reference inside is taken: it does not stay with its container.
+pub(crate) fn is_owned(shape: &Shape) -> bool {
+    match shape {
+        Shape::Obj(o) | Shape::SeqIter(o) => o.hold == Hold::Owned,
+        Shape::Tuple(parts) | Shape::Zip(parts) => parts.iter().any(is_owned),
+        Shape::Enumerate(iter) => is_owned(iter),
+        Shape::Unset | Shape::None | Shape::Num { .. } | Shape::Either(..) | Shape::RangeIter { .. } => false,
+    }
+}
+
 /// Machine types of the block parameters that carry a shape.
 pub(crate) fn param_types(shape: &Shape, out: &mut Vec<Ty>) {
     match shape {
@@ -265,6 +285,7 @@ pub(crate) fn from_params(shape: &Shape, params: &mut dyn Iterator<Item = Value>
         known: s.known.clone(),
         sample: s.sample,
         konst: s.konst,
+        is_kept: s.is_kept,
     };
     Some(match shape {
         Shape::Unset => Val::Unset,

@@ -50,6 +50,7 @@ impl Tx<'_> {
 
             Op::LoadFast { local, .. } => return self.load_fast(local.index()),
             Op::StoreFast(local) => {
+                self.release_local(local.index());
                 let val = self.pop();
                 let val = self.storable(val);
                 self.set_local(local.index(), val);

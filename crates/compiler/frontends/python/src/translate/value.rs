@@ -65,16 +65,23 @@ pub(crate) struct Obj {
     pub(crate) sample: Option<FactId>,
     /// `co_consts[n]`.
     pub(crate) konst: Option<u32>,
+    /// It came out of something that held it, and mostly does so still when this reference goes (see `last`).
+    pub(crate) is_kept: bool,
 }
 
 impl Obj {
     pub(crate) fn new(v: Value, own: Own, ty: ObjTy) -> Obj {
-        Obj { v, own, ty, maybe_null: false, known: None, sample: None, konst: None }
+        Obj { v, own, ty, maybe_null: false, known: None, sample: None, konst: None, is_kept: false }
     }
 
     /// True when dropping the last reference can run no Python code.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.ty, ObjTy::Exact(k) if k.is_plain())
+    }
+
+    /// Only what is known to be no plain object: any store of a number may release one of those.
+    pub(crate) fn may_be_kept(&self) -> bool {
+        self.ty != ObjTy::Any && !self.is_plain()
     }
 }
 
@@ -160,12 +167,44 @@ impl Val {
         }
     }
 
+    /// Calls `f` on every reference inside that may stay with its container around a loop.
+    pub(crate) fn each_kept(&mut self, f: &mut dyn FnMut(Value, &mut Own, bool)) {
+        match self {
+            Val::Obj(o) if o.may_be_kept() => f(o.v, &mut o.own, o.maybe_null),
+            Val::SeqIter { seq, .. } if seq.may_be_kept() => f(seq.v, &mut seq.own, seq.maybe_null),
+            Val::Tuple(parts) | Val::Zip(parts) => parts.iter_mut().for_each(|p| p.each_kept(f)),
+            Val::Enumerate { iter, .. } => iter.each_kept(f),
+            _ => {}
+        }
+    }
+
     /// Calls `f` on the number this is, or on those that a virtual tuple holds.
     pub(crate) fn each_num(&mut self, f: &mut dyn FnMut(&mut Num)) {
         match self {
             Val::Num(n) => f(n),
             Val::Tuple(parts) => parts.iter_mut().for_each(|p| p.each_num(f)),
             _ => {}
+        }
+    }
+
+    /// The same without what guards found out.
+    pub(crate) fn unchecked(&self) -> Val {
+        let bare = |o: &Obj| {
+            let mut o = o.clone();
+            if let ObjTy::Array { checked, .. } | ObjTy::Instance { checked, .. } = &mut o.ty {
+                *checked = None;
+            }
+            o
+        };
+        match self {
+            Val::Obj(o) => Val::Obj(bare(o)),
+            Val::Tuple(parts) => Val::Tuple(parts.iter().map(Val::unchecked).collect()),
+            Val::SeqIter { seq, pos } => Val::SeqIter { seq: Box::new(bare(seq)), pos: *pos },
+            Val::Enumerate { count, iter } => {
+                Val::Enumerate { count: *count, iter: Box::new(iter.unchecked()) }
+            }
+            Val::Zip(parts) => Val::Zip(parts.iter().map(Val::unchecked).collect()),
+            other => other.clone(),
         }
     }
 

@@ -432,9 +432,7 @@ pub(super) fn is_usual(inst: &Inst) -> bool {
         | Inst::Poll { .. }
         | Inst::ListSwap { .. }
         | Inst::AttrSwap { .. }
-        | Inst::FloatSet(..)
-        | Inst::IntFits(..)
-        | Inst::IntSet(..)
+        | Inst::AttrSet { .. }
         | Inst::HasFrame => false,
         _ => true,
     }

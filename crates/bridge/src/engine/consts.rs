@@ -200,7 +200,7 @@ impl Consts {
                 // SAFETY: facts with attributes are modules.
                 (Some(unsafe { ffi::PyModule_GetDict(module) }), *body, *name)
             }
-            Origin::Sample | Origin::TypeAttr | Origin::Part(..) => return Ok(None),
+            Origin::Sample | Origin::Picture | Origin::TypeAttr | Origin::Part(..) => return Ok(None),
         };
         let missing = || pyo3::exceptions::PyIndexError::new_err("a body that the oracle did not give");
         let of = scope.bodies.get(body.0 as usize).ok_or_else(missing)?;

@@ -70,7 +70,7 @@ fn encode(lessons: &Lessons) -> Vec<u8> {
             // Types without native code help nobody, and what was mixed once may be of one type now.
             Observed::Always(Seen::Other(_)) | Observed::Mixed | Observed::Nothing => continue,
             // Versions of classes are numbers of this process: in another one they are other classes'.
-            Observed::Member(_) => continue,
+            Observed::Member(_) | Observed::Instance(_) => continue,
         };
         let [a, b, c, d] = offset.to_be_bytes();
         rows.push([a, b, c, d, row[0], row[1], row[2], row[3]]);

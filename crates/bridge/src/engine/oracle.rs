@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overdrive_base::flavour::KnownType;
 use overdrive_frontend_python::facts::{
-    Access, Body, Builtin, Callee, Fact, FactId, Meaning, Member, Method, Observed, Oracle, Part,
+    Access, Body, Builtin, Callee, Fact, FactId, Meaning, Member, Method, Observed, Oracle, Part, Picture,
 };
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyDict, PyTuple, PyTupleMethods};
@@ -27,6 +27,8 @@ use crate::{objects, promote};
 pub(crate) enum Origin {
     /// A sample: an argument, a local of a running frame, an item.
     Sample,
+    /// The class of an object that an earlier version saw.
+    Picture,
     /// Global or builtin of this name (index into `co_names` of that body).
     Global(Body, u32),
     /// Attribute of a module.
@@ -79,6 +81,9 @@ pub(crate) struct LiveOracle<'py> {
     /// The function may differ from CPython in the last bits; so may then what is inlined into it, and no other.
     fastmath: bool,
     pub(crate) found: Vec<Found<'py>>,
+    /// What stands for objects of the classes that were found as pictures.
+    pictures: HashMap<FactId, Picture>,
+    classes: HashMap<u32, Option<Bound<'py, PyAny>>>,
 }
 
 impl<'py> LiveOracle<'py> {
@@ -94,7 +99,15 @@ impl<'py> LiveOracle<'py> {
         let py = names.py();
         let (callable, defaults, told) = (None, None, None);
         let own = Code { callable, code, names, globals, builtins, defaults, lessons, first_is_cell, told };
-        LiveOracle { py, bodies: vec![own], current: Body::OWN, fastmath, found: Vec::new() }
+        LiveOracle {
+            py,
+            bodies: vec![own],
+            current: Body::OWN,
+            fastmath,
+            found: Vec::new(),
+            pictures: HashMap::new(),
+            classes: HashMap::new(),
+        }
     }
 
     fn here(&self) -> &Code<'py> {
@@ -299,16 +312,39 @@ impl Oracle for LiveOracle<'_> {
 
     fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)> {
         let key = self.name(name)?;
-        let object = self.found.get(object.0 as usize)?.object.clone();
+        let id = object;
+        let object = self.found.get(id.0 as usize)?.object.clone();
+        if let Some(picture) = self.pictures.get(&id) {
+            let text = key.extract::<&str>().ok()?;
+            let seen = picture.values.iter().find(|(name, _)| name == text).map(|(_, seen)| seen.clone())?;
+            let member = objects::member_of(&object, &key, access)?;
+            // The value itself is not there.
+            let nothing = self.fact(&self.py.None().into_bound(self.py), Origin::Sample);
+            return Some((member, Fact { seen, meaning: Meaning::Nothing, ..nothing }));
+        }
         let (member, value) = objects::member(&object, &key, access)?;
         Some((member, self.fact(&value, Origin::Sample)))
     }
 
     fn method(&mut self, object: FactId, name: u32) -> Option<(Method, Fact)> {
         let key = self.name(name)?;
-        let object = self.found.get(object.0 as usize)?.object.clone();
-        let (method, function) = objects::method(&object, &key)?;
+        let id = object;
+        let object = self.found.get(id.0 as usize)?.object.clone();
+        let (method, function) = match self.pictures.contains_key(&id) {
+            true => objects::method_of(&object, &key)?,
+            false => objects::method(&object, &key)?,
+        };
         Some((method, self.fact(&function, Origin::Sample)))
+    }
+
+    fn pictured(&mut self, offset: u32) -> Option<FactId> {
+        let Observed::Instance(picture) = self.observed(offset) else { return None };
+        let py = self.py;
+        let find = || objects::class_with(py, picture.version);
+        let class = self.classes.entry(picture.version).or_insert_with(find).clone()?;
+        let id = self.fact(&class, Origin::Picture).id;
+        self.pictures.entry(id).or_insert(picture);
+        Some(id)
     }
 
     fn observed(&self, offset: u32) -> Observed {

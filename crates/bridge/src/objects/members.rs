@@ -6,19 +6,23 @@
 //! when it is first asked for; where it does not hold, nothing is found.
 #![expect(unsafe_code, reason = "reads classes and objects at the offsets that the self-test checks")]
 
+use std::collections::HashSet;
 use std::ffi::{c_int, c_long};
 use std::mem::offset_of;
 use std::ptr;
 
 use overdrive_base::layout::InstanceLayout;
-use overdrive_frontend_python::facts::{Access, Member, Method};
+use overdrive_frontend_python::facts::{Access, Member, Method, Picture};
 use overdrive_ir::inst::Attr;
 use pyo3::ffi::{self, Py_ssize_t, PyObject, PyTypeObject};
-use pyo3::prelude::{Bound, PyAny, Python};
+use pyo3::intern;
+use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyListMethods, Python};
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyType};
 
 use super::layout::read;
-use super::python::{_PyType_Lookup, Name, Owned, type_name};
+use super::profile::seen_at;
+use super::python::{_PyType_Lookup, Name, Owned};
 
 #[cfg(not(Py_3_12))]
 pub(super) const INSTANCE: InstanceLayout = InstanceLayout::Pointed { values: -32 };
@@ -51,6 +55,9 @@ const SPLIT: u8 = 2;
 /// More attributes than any class shares the keys of (`SHARED_KEYS_MAX_SIZE` is 30).
 const MAX_KEYS: Py_ssize_t = 64;
 
+/// Classes that are looked at to find one.
+const MAX_CLASSES: usize = 50_000;
+
 /// The type code of `__slots__` members: an object, AttributeError when it is not set.
 const T_OBJECT_EX: c_int = 16;
 
@@ -69,19 +76,44 @@ pub(crate) fn member<'py>(
     }
 }
 
+/// Where objects of a class keep an attribute.
+pub(crate) fn member_of(class: &Bound<'_, PyAny>, name: &Bound<'_, PyAny>, access: Access) -> Option<Member> {
+    if !is_sound(class.py()) {
+        return None;
+    }
+    // SAFETY: a live class under the GIL, which is only looked at.
+    unsafe {
+        let ty = class.as_ptr().cast::<PyTypeObject>();
+        let (version, at) = place(ty, name.as_ptr(), access)?;
+        Some(Member { version, at, class: name_of(ty) })
+    }
+}
+
 /// The function that `object.name(…)` would call with the object, if its class says so for all objects like this one.
 pub(crate) fn method<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyAny>,
 ) -> Option<(Method, Bound<'py, PyAny>)> {
-    let py = object.py();
+    let found = method_of(object.get_type().as_any(), name)?;
+    // SAFETY: a live object under the GIL, of a class that has such a place if it numbers names.
+    let is_usual = unsafe {
+        found.0.n_names.is_none() || keeps(object.as_ptr(), Attr::Value(0), Access::Read).is_some()
+    };
+    is_usual.then_some(found)
+}
+
+/// The same of all objects of a class.
+pub(crate) fn method_of<'py>(
+    class: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyAny>,
+) -> Option<(Method, Bound<'py, PyAny>)> {
+    let py = class.py();
     if !is_sound(py) {
         return None;
     }
     // SAFETY: live objects under the GIL; the function is borrowed from the class and referenced at once.
     unsafe {
-        let (object, name) = (object.as_ptr(), name.as_ptr());
-        let ty = ffi::Py_TYPE(object);
+        let (ty, name) = (class.as_ptr().cast::<PyTypeObject>(), name.as_ptr());
         let (version, function) = look_up(ty, name, Access::Read)?;
         let function = Bound::from_borrowed_ptr_or_opt(py, function)?;
         // A data descriptor comes before attributes of the object; none is a method.
@@ -94,7 +126,7 @@ pub(crate) fn method<'py>(
         let n_names = if (*ty).tp_flags as u64 & KEEPS_VALUES != 0 {
             let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
             let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
-            if number_of(keys, name).is_some() || keeps(object, Attr::Value(0), Access::Read).is_none() {
+            if number_of(keys, name).is_some() {
                 return None;
             }
             Some(head.n_entries as u32)
@@ -103,9 +135,81 @@ pub(crate) fn method<'py>(
         } else {
             return None;
         };
-        let class = std::ffi::CStr::from_ptr(type_name(object)).to_string_lossy().into_owned();
-        Some((Method { version, n_names, class }, function))
+        Some((Method { version, n_names, class: name_of(ty) }, function))
     }
+}
+
+/// What an object is like whose method is looked up by this name.
+///
+/// # Safety
+/// GIL held, live objects, `name` an interned str.
+pub(super) unsafe fn picture(object: *mut PyObject, name: *mut PyObject) -> Option<Picture> {
+    // SAFETY: the caller's contract; names and values are borrowed from the class and the object, and only looked at.
+    unsafe {
+        if !is_sound(Python::assume_attached()) {
+            return None;
+        }
+        let ty = ffi::Py_TYPE(object);
+        let (version, _) = look_up(ty, name, Access::Read)?;
+        let mut values = Vec::new();
+        let mut add = |name: *mut PyObject, at: Attr| {
+            let text = Bound::from_borrowed_ptr(Python::assume_attached(), name);
+            if let (Ok(text), Some(value)) = (text.extract::<String>(), value_at(object, at)) {
+                values.push((text, seen_at(value)));
+            }
+        };
+        if (*ty).tp_flags as u64 & KEEPS_VALUES != 0 && keeps(object, Attr::Value(0), Access::Read).is_some()
+        {
+            let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
+            for (number, name) in names_of(keys).iter().enumerate() {
+                add(name[0], Attr::Value(number as u32));
+            }
+        }
+        let bases = (*ty).tp_mro;
+        for i in 0..if bases.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(bases) } {
+            let base = ffi::PyTuple_GET_ITEM(bases, i).cast::<PyTypeObject>();
+            let is_heap = ffi::PyType_HasFeature(base, ffi::Py_TPFLAGS_HEAPTYPE) != 0;
+            let slots = is_heap.then(|| (*base.cast::<ffi::PyHeapTypeObject>()).ht_slots);
+            let Some(slots) = slots.filter(|slots| !slots.is_null()) else { continue };
+            for k in 0..ffi::PyTuple_GET_SIZE(slots) {
+                let name = ffi::PyTuple_GET_ITEM(slots, k);
+                if let Some((_, at @ Attr::Offset(_))) = place(ty, name, Access::Read) {
+                    add(name, at);
+                }
+            }
+        }
+        Some(Picture { version, values })
+    }
+}
+
+/// The class that has a version now. Runs no Python code: the lists that it makes set no collector off.
+pub(crate) fn class_with(py: Python<'_>, version: u32) -> Option<Bound<'_, PyAny>> {
+    // SAFETY: the GIL is held, here and below.
+    let collected = unsafe { ffi::PyGC_Disable() } != 0;
+    let found = search(py, version);
+    if collected {
+        // SAFETY: as above.
+        unsafe { ffi::PyGC_Enable() };
+    }
+    found
+}
+
+fn search(py: Python<'_>, version: u32) -> Option<Bound<'_, PyAny>> {
+    let below = py.get_type::<PyType>().getattr(intern!(py, "__subclasses__")).ok()?;
+    let mut seen = HashSet::new();
+    let mut open = vec![py.get_type::<PyAny>().into_any()];
+    while let Some(class) = open.pop() {
+        // SAFETY: a live class under the GIL.
+        if unsafe { (*class.as_ptr().cast::<PyTypeObject>()).tp_version_tag } == version {
+            return Some(class);
+        }
+        if !seen.insert(class.as_ptr() as usize) || seen.len() > MAX_CLASSES {
+            continue;
+        }
+        let classes = below.call1((class,)).ok()?.cast_into::<PyList>().ok()?;
+        open.extend(classes.iter());
+    }
+    None
 }
 
 /// As [`member`], without the value.
@@ -118,11 +222,11 @@ pub(super) unsafe fn find(object: *mut PyObject, name: *mut PyObject, access: Ac
         if !is_sound(Python::assume_attached()) {
             return None;
         }
-        let (version, at) = place(object, name, access)?;
+        let ty = ffi::Py_TYPE(object);
+        let (version, at) = place(ty, name, access)?;
         keeps(object, at, access)?;
         value_at(object, at)?;
-        let class = std::ffi::CStr::from_ptr(type_name(object)).to_string_lossy().into_owned();
-        Some(Member { version, at, class })
+        Some(Member { version, at, class: name_of(ty) })
     }
 }
 
@@ -130,10 +234,9 @@ pub(super) unsafe fn find(object: *mut PyObject, name: *mut PyObject, access: Ac
 ///
 /// # Safety
 /// As [`find`].
-unsafe fn place(object: *mut PyObject, name: *mut PyObject, access: Access) -> Option<(u32, Attr)> {
+unsafe fn place(ty: *mut PyTypeObject, name: *mut PyObject, access: Access) -> Option<(u32, Attr)> {
     // SAFETY: the caller's contract; what the look-up gives is borrowed and only looked at.
     unsafe {
-        let ty = ffi::Py_TYPE(object);
         let (version, of_class) = look_up(ty, name, access)?;
         if !of_class.is_null() {
             if ffi::Py_TYPE(of_class) == &raw mut ffi::PyMemberDescr_Type {
@@ -208,15 +311,37 @@ unsafe fn slot(ty: *mut PyTypeObject, descriptor: *mut PyObject) -> Option<Attr>
 /// # Safety
 /// Null, or the keys of a live class.
 unsafe fn number_of(keys: *const Keys, name: *mut PyObject) -> Option<u32> {
-    // SAFETY: the caller's contract; entries follow the table of indices.
+    // SAFETY: the caller's contract. All names are exact strs: no code runs.
     unsafe {
-        let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
-        let entries = keys.add(1).cast::<u8>().add(1 << head.log2_index_bytes).cast::<[*mut PyObject; 2]>();
-        // Names that came by way of a dictionary need not be interned. All are exact strs: no code runs.
+        // Names that came by way of a dictionary need not be interned.
         let is_name = |key: *mut PyObject| key == name || ffi::PyUnicode_Compare(key, name) == 0;
-        let found = (0..head.n_entries as usize).find(|i| is_name((*entries.add(*i))[0]))?;
+        let found = names_of(keys).iter().position(|entry| is_name(entry[0]))?;
         Some(found as u32)
     }
+}
+
+/// The entries of shared keys: a name and null each.
+///
+/// # Safety
+/// As [`number_of`]; valid until a name is added.
+unsafe fn names_of<'a>(keys: *const Keys) -> &'a [[*mut PyObject; 2]] {
+    // SAFETY: the caller's contract; entries follow the table of indices.
+    unsafe {
+        let Some(head) = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS) else {
+            return &[];
+        };
+        let entries = keys.add(1).cast::<u8>().add(1 << head.log2_index_bytes).cast::<[*mut PyObject; 2]>();
+        std::slice::from_raw_parts(entries, head.n_entries as usize)
+    }
+}
+
+/// Name of a class, for people.
+///
+/// # Safety
+/// GIL held, a live class.
+unsafe fn name_of(ty: *mut PyTypeObject) -> String {
+    // SAFETY: the caller's contract.
+    unsafe { std::ffi::CStr::from_ptr((*ty).tp_name) }.to_string_lossy().into_owned()
 }
 
 /// Whether this object keeps its attributes there.
@@ -309,7 +434,7 @@ unsafe fn self_test() -> Option<bool> {
         set(&object, second, &two)?;
         for (name, number, value) in [(first, 0, &one), (second, 1, &two)] {
             for access in all {
-                let found = place(o, name, access)?;
+                let found = place(ffi::Py_TYPE(o), name, access)?;
                 keeps(o, found.1, access)?;
                 if found != (version_of(&object), Attr::Value(number))
                     || value_at(o, found.1)? != value.as_ptr()
@@ -338,8 +463,8 @@ unsafe fn self_test() -> Option<bool> {
         let slotted = class(&namespace)?;
         let object = Owned::new(ffi::PyObject_CallNoArgs(slotted.as_ptr()))?;
         set(&object, second, &two)?;
-        let (_, at) = place(object.as_ptr(), second, Access::Write)?;
-        let (_, unset) = place(object.as_ptr(), first, Access::Read)?;
+        let (_, at) = place(ffi::Py_TYPE(object.as_ptr()), second, Access::Write)?;
+        let (_, unset) = place(ffi::Py_TYPE(object.as_ptr()), first, Access::Read)?;
         let sizes = (size_of::<c_long>() == 8) && size_of::<Keys>() == 32;
         Some(
             sizes

@@ -43,7 +43,7 @@ use pyo3::ffi;
 
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
-pub(crate) use members::{member, method};
+pub(crate) use members::{class_with, member, member_of, method, method_of};
 pub use names::is_turn_asked;
 pub use probe::register;
 pub use profile::{Profile, seen};

@@ -71,7 +71,9 @@ pub(super) unsafe extern "C" fn observe(rt: *mut Rt, slot: i64, object: *mut PyO
         *observed = match std::mem::replace(&mut *observed, Observed::Mixed) {
             Observed::Nothing => Observed::Always(seen),
             Observed::Always(before) if before == seen => Observed::Always(before),
-            Observed::Always(_) | Observed::Member(_) | Observed::Mixed => Observed::Mixed,
+            Observed::Always(_) | Observed::Member(_) | Observed::Instance(_) | Observed::Mixed => {
+                Observed::Mixed
+            }
         };
         // Nothing can change a mixed slot any more, so its filter may be any type.
         let filter = by_type_alone || *observed == Observed::Mixed;
@@ -79,13 +81,14 @@ pub(super) unsafe extern "C" fn observe(rt: *mut Rt, slot: i64, object: *mut PyO
     }
 }
 
-/// Remembers at a profile slot where objects of this class keep an attribute.
+/// Remembers at a profile slot where objects of this class keep an attribute that is read (`what` is 0) or written (1), or
+/// what an object is like whose method is looked up (2).
 pub(super) unsafe extern "C" fn observe_attr(
     rt: *mut Rt,
     slot: i64,
     object: *mut PyObject,
     name: *mut PyObject,
-    is_written: i64,
+    what: i64,
 ) {
     // SAFETY: as for `observe`; names of code objects are interned.
     unsafe {
@@ -95,13 +98,16 @@ pub(super) unsafe extern "C" fn observe_attr(
         }
         let slots = *words.sub(1) as *const Slot;
         let Ok(mut observed) = (*slots.offset(slot as isize)).0.try_borrow_mut() else { return };
-        let access = if is_written == 0 { Access::Read } else { Access::Write };
-        *observed =
-            match (std::mem::replace(&mut *observed, Observed::Mixed), members::find(object, name, access)) {
-                (Observed::Nothing, Some(member)) => Observed::Member(member),
-                (Observed::Member(before), Some(now)) if before == now => Observed::Member(before),
-                _ => Observed::Mixed,
-            };
+        let now = match what {
+            0 => members::find(object, name, Access::Read).map(Observed::Member),
+            1 => members::find(object, name, Access::Write).map(Observed::Member),
+            _ => members::picture(object, name).map(Observed::Instance),
+        };
+        *observed = match (std::mem::replace(&mut *observed, Observed::Mixed), now) {
+            (Observed::Nothing, Some(now)) => now,
+            (before, Some(now)) if before == now => before,
+            _ => Observed::Mixed,
+        };
         *words.offset(slot as isize) = ffi::Py_TYPE(object) as usize;
     }
 }

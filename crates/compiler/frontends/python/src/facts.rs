@@ -189,7 +189,27 @@ pub enum Observed {
     Mixed,
     /// Of the object whose attribute was used (see `receiver`): one class only, which keeps it there.
     Member(Member),
+    /// Of the object whose method was looked up, likewise: objects of one class only, and the first of them.
+    Instance(Picture),
 }
+
+/// What an object was like when it was seen, without the object: a sample that keeps nothing alive.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// The class's version.
+    pub version: u32,
+    /// Attributes that were set, where objects of the class keep them.
+    pub values: Vec<(String, Seen)>,
+}
+
+/// Pictures of objects of one class differ in nothing that the next version should be made anew for.
+impl PartialEq for Picture {
+    fn eq(&self, other: &Picture) -> bool {
+        self.version == other.version
+    }
+}
+
+impl Eq for Picture {}
 
 /// Offset under which the profile remembers the object whose attribute the instruction at an offset uses: instructions
 /// begin at even ones.
@@ -217,6 +237,8 @@ pub trait Oracle {
     fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)>;
     /// The function that a method call of an object would call with it.
     fn method(&mut self, object: FactId, name: u32) -> Option<(Method, Fact)>;
+    /// A sample made of the picture that the profile has at an offset, if the class is still what it was.
+    fn pictured(&mut self, offset: u32) -> Option<FactId>;
     /// Profile of the instruction at an offset.
     fn observed(&self, offset: u32) -> Observed;
     /// True when a guard of the instruction at this offset failed so often that it must not be speculated on again.

@@ -171,6 +171,11 @@ impl Oracle for Guesses {
         Some((method, fact))
     }
 
+    fn pictured(&mut self, offset: u32) -> Option<FactId> {
+        let h = self.hash(("picture", offset));
+        (!h.is_multiple_of(3)).then_some(FactId(h as u32))
+    }
+
     fn observed(&self, offset: u32) -> Observed {
         match self.hash(("observed", offset)) % 4 {
             0 => Observed::Nothing,

@@ -112,6 +112,7 @@ impl Tx<'_> {
         let why = format!("method .{}", self.code().names[name.index()]);
         self.remark(Status::ThroughCPython, &why);
         self.box_top(1);
+        self.watch_method(name);
         let mut args = self.top_refs(1);
         args.push(self.name(name));
         let v = self.call(TableEntry::GetAttr, args);

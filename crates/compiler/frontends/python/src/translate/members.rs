@@ -11,7 +11,7 @@ use overdrive_ir::entities::{Block, Value};
 use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Attr, Cmp, Field, Inst};
 
-use crate::facts::{Access, Fact, Member, Observed, Seen, receiver};
+use crate::facts::{Access, Fact, FactId, Member, Observed, Seen, receiver};
 use crate::op::NameIdx;
 use crate::translate::emit::{Edge, Tx};
 use crate::translate::value::{Checked, Num, Obj, ObjTy, Own, Val};
@@ -39,7 +39,7 @@ impl Tx<'_> {
         }
         match self.oracle.observed(receiver(self.ins().op_offset)) {
             Observed::Member(member) => Some(member),
-            Observed::Always(_) | Observed::Mixed => None,
+            Observed::Always(_) | Observed::Mixed | Observed::Instance(_) => None,
             Observed::Nothing => self.sampled(o, name, access).map(|(member, _)| member),
         }
     }
@@ -50,14 +50,23 @@ impl Tx<'_> {
 
     /// Remembers the class of the object `depth` entries below the top for a later version.
     pub(crate) fn watch_receiver(&mut self, depth: usize, name: NameIdx, access: Access) {
+        self.watch_use(depth, name, (access == Access::Write).into());
+    }
+
+    /// Takes a picture of the object on top for a later version, which looks its method up.
+    pub(crate) fn watch_method(&mut self, name: NameIdx) {
+        self.watch_use(0, name, 2);
+    }
+
+    fn watch_use(&mut self, depth: usize, name: NameIdx, what: i64) {
         let offset = receiver(self.ins().op_offset);
         let Val::Obj(Obj { v, ty: ObjTy::Any, .. }) = *self.peek(depth) else { return };
         if self.inlined.is_some() || self.blocked() || self.oracle.observed(offset) != Observed::Nothing {
             return;
         }
         let slot = self.profile_slot(offset);
-        let (name, write) = (self.name(name), self.iconst((access == Access::Write).into()));
-        self.table_with(TableEntry::ObserveAttr, vec![slot, v, name, write], None, None);
+        let (name, what) = (self.name(name), self.iconst(what));
+        self.table_with(TableEntry::ObserveAttr, vec![slot, v, name, what], None, None);
     }
 
     /// Makes sure that an object is of a class and, if asked, keeps its attributes as that numbers them (and `writable`).
@@ -97,7 +106,11 @@ impl Tx<'_> {
         if !matches!(o.ty, ObjTy::Any | ObjTy::Instance { .. }) || o.maybe_null || self.blocked() {
             return None;
         }
-        let (method, fact) = self.oracle.method(o.sample?, name.0)?;
+        let sample = match o.sample {
+            Some(sample) => sample,
+            None => self.pictured(o.v)?,
+        };
+        let (method, fact) = self.oracle.method(sample, name.0)?;
         self.instance(o, method.version, &method.class, method.n_names.map(|_| false));
         if let Some(n) = method.n_names {
             let names = self.emit(Inst::Field(Field::InstanceNames, o.v));
@@ -107,6 +120,19 @@ impl Tx<'_> {
         }
         let v = self.oconst(ConstRef::Fact(fact.id.0));
         Some(self.fact_obj(fact, v))
+    }
+
+    /// The sample that an earlier version took of the object whose method is looked up here.
+    fn pictured(&mut self, object: Value) -> Option<FactId> {
+        let sample = self.oracle.pictured(receiver(self.ins().op_offset))?;
+        for val in self.st.locals.iter_mut().chain(self.st.stack.iter_mut()) {
+            if let Val::Obj(x) = val
+                && x.v == object
+            {
+                x.sample = Some(sample);
+            }
+        }
+        Some(sample)
     }
 
     fn of_class(&mut self, o: &Obj, member: &Member, writable: bool) {
@@ -165,7 +191,7 @@ impl Tx<'_> {
         // What is replaced decides whether its release can run code.
         let seen = match self.oracle.observed(self.ins().op_offset) {
             Observed::Always(seen) => Some(seen),
-            Observed::Mixed | Observed::Member(_) => None,
+            Observed::Mixed | Observed::Member(_) | Observed::Instance(_) => None,
             Observed::Nothing => {
                 let fact = self.sampled(o, name, Access::Write).map(|(_, fact)| fact);
                 if fact.is_none() {

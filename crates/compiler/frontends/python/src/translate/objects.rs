@@ -38,7 +38,10 @@ impl Tx<'_> {
         }
         match self.oracle.observed(self.ins().op_offset) {
             Observed::Nothing => self.profile(o.v),
-            Observed::Mixed | Observed::Member(_) | Observed::Always(Seen::Other(_)) => {}
+            Observed::Mixed
+            | Observed::Member(_)
+            | Observed::Instance(_)
+            | Observed::Always(Seen::Other(_)) => {}
             Observed::Always(seen) => {
                 let exit = self.exit_next(&format!("the result is no {}", seen_name(&seen)));
                 if let Some(val) = self.narrow(&o, &seen, exit, None) {
@@ -76,7 +79,7 @@ impl Tx<'_> {
         }
         let (seen, sample) = match self.oracle.observed(self.ins().op_offset) {
             Observed::Always(seen) => (Some(seen), None),
-            Observed::Mixed | Observed::Member(_) => (None, None),
+            Observed::Mixed | Observed::Member(_) | Observed::Instance(_) => (None, None),
             Observed::Nothing => match sample(self) {
                 Some(fact) => (Some(fact.seen), Some(fact.id)),
                 None => {

@@ -257,7 +257,7 @@ impl Tx<'_> {
         // What is replaced decides whether its release can run code.
         let seen = match self.oracle.observed(self.ins().op_offset) {
             Observed::Always(seen) => Some(seen),
-            Observed::Mixed | Observed::Member(_) => None,
+            Observed::Mixed | Observed::Member(_) | Observed::Instance(_) => None,
             Observed::Nothing => {
                 let fact = o.sample.and_then(|s| self.oracle.item(s));
                 if fact.is_none() {

@@ -140,6 +140,9 @@ entries! {
     GlobalIs = "global_is", [Obj, Obj, Obj, Obj] => B, Never, Pure;
     /// module, name, expected value: true when the module's dictionary still holds that very object
     ModuleAttrIs = "module_attr_is", [Obj, Obj, Obj] => B, Never, Pure;
+    /// object, name, function: true when the object's class, whose look-up is the usual one, has a property of that name
+    /// that calls that very function to be read
+    PropertyIs = "property_is", [Obj, Obj, Obj] => B, Never, Pure;
     /// function or jitted callable, code, default values or null (which are not looked at), levels of calls: true when a
     /// call would run that code with those default values, nobody watches it, and so many more levels of calls are allowed
     CalleeIs = "callee_is", [Obj, Obj, Obj, I64] => B, Never, Pure;

@@ -337,6 +337,17 @@ impl Oracle for LiveOracle<'_> {
         Some((method, self.fact(&function, Origin::Sample)))
     }
 
+    fn getter(&mut self, object: FactId, name: u32) -> Option<Fact> {
+        let key = self.name(name)?;
+        let found = self.found.get(object.0 as usize)?;
+        let class = match found.origin {
+            Origin::Picture => found.object.clone(),
+            _ => found.object.get_type().into_any(),
+        };
+        let function = objects::getter_of(&class, &key)?;
+        Some(self.fact(&function, Origin::Sample))
+    }
+
     fn pictured(&mut self, offset: u32) -> Option<FactId> {
         let Observed::Instance(picture) = self.observed(offset) else { return None };
         let py = self.py;

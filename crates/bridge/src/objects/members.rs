@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "reads classes and objects at the offsets that the self-test checks")]
 
 use std::collections::HashSet;
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_ulong};
 use std::mem::offset_of;
 use std::ptr;
 
@@ -36,7 +36,7 @@ pub(super) const NAMES_USED: i32 = offset_of!(Keys, n_entries) as i32;
 
 /// Flag of the types whose instances can keep their attributes in `INSTANCE`: `Py_TPFLAGS_MANAGED_DICT`, from 3.13 on
 /// `Py_TPFLAGS_INLINE_VALUES`.
-const KEEPS_VALUES: u64 = if cfg!(Py_3_13) { 1 << 2 } else { 1 << 4 };
+const KEEPS_VALUES: c_ulong = if cfg!(Py_3_13) { 1 << 2 } else { 1 << 4 };
 
 /// The head of `PyDictKeysObject`; indices and entries follow.
 #[repr(C)]
@@ -54,6 +54,9 @@ struct Keys {
 const SPLIT: u8 = 2;
 /// More attributes than any class shares the keys of (`SHARED_KEYS_MAX_SIZE` is 30).
 const MAX_KEYS: Py_ssize_t = 64;
+
+/// Where a property keeps the function that reads it: its first field.
+const PROPERTY_GET: i32 = size_of::<PyObject>() as i32;
 
 /// Classes that are looked at to find one.
 const MAX_CLASSES: usize = 50_000;
@@ -123,7 +126,7 @@ pub(crate) fn method_of<'py>(
         {
             return None;
         }
-        let n_names = if (*ty).tp_flags as u64 & KEEPS_VALUES != 0 {
+        let n_names = if (*ty).tp_flags & KEEPS_VALUES != 0 {
             let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
             let head = keys.as_ref().filter(|keys| keys.kind == SPLIT && keys.n_entries <= MAX_KEYS)?;
             if number_of(keys, name).is_some() {
@@ -139,7 +142,43 @@ pub(crate) fn method_of<'py>(
     }
 }
 
-/// What an object is like whose method is looked up by this name.
+/// The function that reads the property of this name, if the class has one.
+pub(crate) fn getter_of<'py>(
+    class: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyAny>,
+) -> Option<Bound<'py, PyAny>> {
+    let py = class.py();
+    if !is_sound(py) {
+        return None;
+    }
+    // SAFETY: live objects under the GIL; the function is borrowed from the property and referenced at once.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, getter(class.as_ptr().cast(), name.as_ptr())?) }
+}
+
+/// See `Entry::PropertyIs`.
+pub(super) unsafe extern "C" fn property_is(
+    object: *mut PyObject,
+    name: *mut PyObject,
+    function: *mut PyObject,
+) -> u8 {
+    // SAFETY: the table's contract.
+    unsafe { (getter(ffi::Py_TYPE(object), name) == Some(function)).into() }
+}
+
+/// What an exact property of a class calls to be read, borrowed.
+///
+/// # Safety
+/// GIL held, a live class, `name` an exact str.
+unsafe fn getter(ty: *mut PyTypeObject, name: *mut PyObject) -> Option<*mut PyObject> {
+    // SAFETY: the caller's contract; what the look-up gives is borrowed and only looked at.
+    unsafe {
+        let (_, found) = look_up(ty, name, Access::Read)?;
+        let is_property = !found.is_null() && ffi::Py_TYPE(found) == &raw mut ffi::PyProperty_Type;
+        is_property.then(|| read::<*mut PyObject>(found, PROPERTY_GET)).filter(|f| !f.is_null())
+    }
+}
+
+/// What an object is like whose method or property is looked up by this name.
 ///
 /// # Safety
 /// GIL held, live objects, `name` an interned str.
@@ -158,8 +197,7 @@ pub(super) unsafe fn picture(object: *mut PyObject, name: *mut PyObject) -> Opti
                 values.push((text, seen_at(value)));
             }
         };
-        if (*ty).tp_flags as u64 & KEEPS_VALUES != 0 && keeps(object, Attr::Value(0), Access::Read).is_some()
-        {
+        if (*ty).tp_flags & KEEPS_VALUES != 0 && keeps(object, Attr::Value(0), Access::Read).is_some() {
             let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
             for (number, name) in names_of(keys).iter().enumerate() {
                 add(name[0], Attr::Value(number as u32));
@@ -246,7 +284,7 @@ unsafe fn place(ty: *mut PyTypeObject, name: *mut PyObject, access: Access) -> O
                 return None;
             }
         }
-        if (*ty).tp_flags as u64 & KEEPS_VALUES == 0 {
+        if (*ty).tp_flags & KEEPS_VALUES == 0 {
             return None;
         }
         let keys = (*ty.cast::<ffi::PyHeapTypeObject>()).ht_cached_keys.cast::<Keys>();
@@ -454,6 +492,15 @@ unsafe fn self_test() -> Option<bool> {
             return Some(false);
         }
         drop(shown);
+
+        let of_property = (&raw mut ffi::PyProperty_Type).cast::<PyObject>();
+        let null = ptr::null_mut::<PyObject>();
+        let property = Owned::new(ffi::PyObject_CallFunctionObjArgs(of_property, one.as_ptr(), null))?;
+        if ffi::PyObject_SetAttr(ordinary.as_ptr(), second, property.as_ptr()) != 0
+            || getter(ordinary.as_ptr().cast(), second) != Some(one.as_ptr())
+        {
+            return Some(false);
+        }
 
         let namespace = Owned::new(ffi::PyDict_New())?;
         let names = Owned::new(ffi::PyTuple_Pack(2, first, second))?;

@@ -43,7 +43,7 @@ use pyo3::ffi;
 
 pub use layout::object_layout;
 pub use materialise::{State, drop_owned, materialise};
-pub(crate) use members::{class_with, member, member_of, method, method_of};
+pub(crate) use members::{class_with, getter_of, member, member_of, method, method_of};
 pub use names::is_turn_asked;
 pub use probe::register;
 pub use profile::{Profile, seen};
@@ -75,6 +75,7 @@ pub fn address(entry: Entry) -> usize {
         Entry::GlobalFloat => names::global_float as _,
         Entry::GlobalIs => names::global_is as _,
         Entry::ModuleAttrIs => names::module_attr_is as _,
+        Entry::PropertyIs => members::property_is as _,
         Entry::MakeCell => names::make_cell as _,
         Entry::LoadCell => names::load_cell as _,
         Entry::StoreCell => names::store_cell as _,

@@ -99,7 +99,10 @@ pub(super) unsafe extern "C" fn observe_attr(
         let slots = *words.sub(1) as *const Slot;
         let Ok(mut observed) = (*slots.offset(slot as isize)).0.try_borrow_mut() else { return };
         let now = match what {
-            0 => members::find(object, name, Access::Read).map(Observed::Member),
+            0 => match members::find(object, name, Access::Read) {
+                Some(member) => Some(Observed::Member(member)),
+                None => members::picture(object, name).map(Observed::Instance),
+            },
             1 => members::find(object, name, Access::Write).map(Observed::Member),
             _ => members::picture(object, name).map(Observed::Instance),
         };

@@ -237,6 +237,8 @@ pub trait Oracle {
     fn member(&mut self, object: FactId, name: u32, access: Access) -> Option<(Member, Fact)>;
     /// The function that a method call of an object would call with it.
     fn method(&mut self, object: FactId, name: u32) -> Option<(Method, Fact)>;
+    /// The function that reads an object's attribute, when its class has a property of that name.
+    fn getter(&mut self, object: FactId, name: u32) -> Option<Fact>;
     /// A sample made of the picture that the profile has at an offset, if the class is still what it was.
     fn pictured(&mut self, offset: u32) -> Option<FactId>;
     /// Profile of the instruction at an offset.

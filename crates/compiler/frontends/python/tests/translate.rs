@@ -171,6 +171,15 @@ impl Oracle for Guesses {
         Some((method, fact))
     }
 
+    fn getter(&mut self, object: FactId, name: u32) -> Option<Fact> {
+        if !self.hash(("getter", object, name)).is_multiple_of(4) {
+            return None;
+        }
+        let function = self.hash(("read by", name)) as usize % self.bodies.len();
+        let id = FactId(FUNCTIONS + function as u32);
+        Some(Fact { id, seen: Seen::Exact(KnownType::Function), meaning: Meaning::PythonFunction })
+    }
+
     fn pictured(&mut self, offset: u32) -> Option<FactId> {
         let h = self.hash(("picture", offset));
         (!h.is_multiple_of(3)).then_some(FactId(h as u32))

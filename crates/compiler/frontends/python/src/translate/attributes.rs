@@ -35,6 +35,9 @@ impl Tx<'_> {
                 self.push(val);
                 return Ok(());
             }
+            if self.read_property(&o, name)? {
+                return Ok(());
+            }
         }
         let why = format!("attribute .{}", self.code().names[name.index()]);
         self.remark(Status::ThroughCPython, &why);

@@ -13,6 +13,7 @@ use overdrive_ir::inst::{Attr, Cmp, Field, Inst};
 
 use crate::facts::{Access, Fact, FactId, Member, Observed, Seen, receiver};
 use crate::op::NameIdx;
+use crate::translate::Step;
 use crate::translate::emit::{Edge, Tx};
 use crate::translate::value::{Checked, Num, Obj, ObjTy, Own, Val};
 
@@ -120,6 +121,37 @@ impl Tx<'_> {
         }
         let v = self.oconst(ConstRef::Fact(fact.id.0));
         Some(self.fact_obj(fact, v))
+    }
+
+    /// Translates the function that reads a property in place, as a call of it with the object on top. False: the object is
+    /// there as it was.
+    pub(crate) fn read_property(&mut self, o: &Obj, name: NameIdx) -> Step<bool> {
+        let is_other = !matches!(o.ty, ObjTy::Any | ObjTy::Instance { .. }) || o.maybe_null;
+        if is_other || self.blocked() || self.headers.not_inlined.contains_key(&self.idx) {
+            return Ok(false);
+        }
+        let sample = match o.sample {
+            Some(sample) => Some(sample),
+            None => self.pictured(o.v),
+        };
+        let Some(getter) = sample.and_then(|sample| self.oracle.getter(sample, name.0)) else {
+            return Ok(false);
+        };
+        let function = self.oconst(ConstRef::Fact(getter.id.0));
+        let key = self.name(name);
+        let is = self.call(TableEntry::PropertyIs, vec![o.v, key, function]);
+        self.guard(is, "the attribute is no property, or another one");
+        let getter = self.fact_obj(getter, function);
+        let object = self.pop();
+        self.push(Val::Obj(getter));
+        self.push(object);
+        if self.inline_call(0, None)? {
+            return Ok(true);
+        }
+        let object = self.pop();
+        self.pop();
+        self.push(object);
+        Ok(false)
     }
 
     /// The sample that an earlier version took of the object whose method is looked up here.

@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import overdrive
@@ -11,26 +12,10 @@ from overdrive import _core
 
 from tests.engine.test_nests import outcome
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benches"))
+from kernels import kmeans_assign  # noqa: E402  (stores and sums; a sum that is not finite is asked about in the loop)
+
 BIG = 1e200  # its square is no float
-
-
-def nearest(points, centres, labels):
-    """Stores and sums; a sum that is not finite is asked about in the loop."""
-    n, d = points.shape
-    k = centres.shape[0]
-    total = 0.0
-    for i in range(n):
-        best, best_c = 1e308, 0
-        for c in range(k):
-            dist = 0.0
-            for j in range(d):
-                diff = points[i, j] - centres[c, j]
-                dist += diff * diff
-            if dist < best:
-                best, best_c = dist, c
-        labels[i] = best_c
-        total += best
-    return total
 
 
 def products(a, out):
@@ -88,7 +73,7 @@ def indices(where=None, value=100):
     return a, at, np.zeros(300)
 
 
-CASES = [(nearest, cloud), (products, matrix), (quotients, fractions), (places, indices)]
+CASES = [(kmeans_assign, cloud), (products, matrix), (quotients, fractions), (places, indices)]
 INPUTS = [
     pytest.param(fn, make, where, id=f"{fn.__name__}-{where}")
     for fn, make in CASES
@@ -154,19 +139,19 @@ def test_exits_forced_without_the_gil(fn, make, seed, forced):
 def test_nests_with_checks_inside_run_without_the_gil():
     for fn, make in CASES[:2]:
         assert "without the GIL" in remarks(compiled(fn, make)), fn.__name__
-    assert "tests that stay in it" in remarks(compiled(nearest, cloud))
+    assert "tests that stay in it" in remarks(compiled(kmeans_assign, cloud))
 
 
 def test_threads_that_leave_at_once():
     """Each has its own exits, warnings and results; the GIL is where it belongs afterwards."""
-    jitted = compiled(nearest, cloud)
+    jitted = compiled(kmeans_assign, cloud)
 
     def call(fn, where):
         arguments = cloud(where)
         return repr(fn(*arguments)), arguments[-1].tolist()
 
     with np.errstate(all="ignore"):
-        want = [call(nearest, where) for where in range(40)]
+        want = [call(kmeans_assign, where) for where in range(40)]
     wrong = []
 
     def work(first):
@@ -183,7 +168,7 @@ def test_threads_that_leave_at_once():
 
 
 def test_another_thread_goes_on_while_a_nest_with_checks_runs():
-    jitted = compiled(nearest, cloud)
+    jitted = compiled(kmeans_assign, cloud)
     before, seen = sys.getswitchinterval(), False
     rng = np.random.default_rng(1)
     points, centres = rng.uniform(-5, 5, (200_000, 3)), rng.uniform(-5, 5, (50, 3))

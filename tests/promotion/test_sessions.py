@@ -30,7 +30,8 @@ def test_a_hot_function_is_promoted_while_the_program_runs(program):
 
 
 def test_functions_of_phases_are_promoted(program):
-    # Neither is seen in three windows in a row; `step` has no loop, so that its calls must be counted in its own phase.
+    # A phase touches two windows at most, and the pause behind them fills two more: neither function is seen in three in a
+    # row. `step` has no loop, so that its calls must be counted in its own phase.
     result = program("""
         def step(x):
             return (x * 5 + 3) % 1000003
@@ -54,8 +55,9 @@ def test_functions_of_phases_are_promoted(program):
             end = time.monotonic() + 60
             while not both(rows(session)) and time.monotonic() < end:
                 for phase in alone, steps:
-                    pause = time.monotonic() + 0.3
+                    pause = time.monotonic() + 0.15
                     phase()
+                time.sleep(0.5)
             found = rows(session)
         print(json.dumps([both(found), found["step"].calls > 0, sum_to(1000), step(7)]))
     """)

@@ -7,9 +7,9 @@
 //! that declines leave by `resume` or `entry`; an entry that sets an exception and a poll leave by `raise`; an entry that
 //! can't fail has no exit. An `entry` exit takes no reference over and comes before any effect on every way to it.
 //! Exits that resume or raise describe one number of locals. Frame: opaque entries and polls need `needs_frame`,
-//! opaque entries carry a position. Parallel loops have the shape of [`parallel`]. The GIL is given and taken as `gil` says. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the
-//! code generator's own. Not checked: preconditions of instructions and the balance of references (the interpreter
-//! finds both on the paths that it runs).
+//! opaque entries carry a position. Parallel loops have the shape of [`parallel`]. The GIL is given and taken as `gil`
+//! says. `own_arg` and `observe` stay below `n_args` and `n_profile`. `dealloc` is the code generator's own. Not checked:
+//! preconditions of instructions and the balance of references (the interpreter finds both on the paths that it runs).
 
 use std::fmt;
 

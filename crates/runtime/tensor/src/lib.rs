@@ -14,4 +14,5 @@ pub mod dlpack;
 pub mod arrow;
 pub mod block;
 pub mod arena;
+pub mod mapped;
 pub mod shm;

@@ -1,0 +1,236 @@
+//! Products on processors with AMX: the integer part of 16 rows and 16 outputs is one instruction for each block.
+//!
+//! In: a product and its part. Out: its outputs. Few rows, and weights that are not quantised, take the way of AVX-512.
+
+#![expect(unsafe_code, reason = "tile and vector instructions, addresses")]
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __m512, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mul_ps,
+    _mm512_set1_ps,
+};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::layout::{BLOCK, Codes, LANES, Packing, Scales};
+use super::panel::{self, Engine, Side, Target};
+use super::{Product, avx512};
+
+/// Computes outputs of groups of the matrix for groups of rows.
+///
+/// # Safety
+/// The processor has AMX and AVX-512, and the system lets us use them; no other thread computes these outputs.
+pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_groups: Range<usize>) {
+    // A tile that is half empty takes as long as a full one.
+    let packing = Packing::of(product.matrix.format()).filter(|_| product.rows.len() > LANES);
+    // SAFETY: as the caller promises; tiles are released before anything else can want them.
+    unsafe {
+        if let Some(packing) = packing {
+            Shapes::of(packing.scales).set();
+            panel::compute::<Tiles>(product, groups, row_groups);
+            asm!("tilerelease", options(nostack, preserves_flags));
+        } else {
+            avx512::compute(product, groups, row_groups);
+        }
+    }
+}
+
+/// What the tile registers hold, as `ldtilecfg` reads it.
+#[repr(C, align(64))]
+struct Shapes {
+    palette: u8,
+    start_row: u8,
+    unused: [u8; 14],
+    bytes_of_row: [u16; 16],
+    n_rows: [u8; 16],
+}
+
+impl Shapes {
+    /// Register 0: 16 x 16 sums. 1: codes of 16 rows. 2: code vectors of weights. 3 to 5 likewise.
+    fn of(scales: Scales) -> Self {
+        let n_cols = (if scales.has_halves() { BLOCK / 2 } else { BLOCK }) as u16;
+        let mut shapes =
+            Self { palette: 1, start_row: 0, unused: [0; 14], bytes_of_row: [0; 16], n_rows: [0; 16] };
+        for first in [0, 3] {
+            shapes.bytes_of_row[first..first + 3].copy_from_slice(&[64, n_cols, 64]);
+            shapes.n_rows[first..first + 3].copy_from_slice(&[16, 16, n_cols as u8 / 4]);
+        }
+        shapes
+    }
+
+    /// # Safety
+    /// AMX.
+    unsafe fn set(&self) {
+        // SAFETY: 64 bytes of the form that the instruction takes.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const *self, options(nostack, preserves_flags, readonly))
+        };
+    }
+}
+
+/// Sums of products of codes, 16 rows by 16 outputs: what the tile unit stores for the vector unit.
+#[repr(C, align(64))]
+struct Dots([MaybeUninit<i32>; LANES * LANES]);
+
+struct Tiles;
+
+impl Engine for Tiles {
+    unsafe fn unpack(packing: Packing, cells: *const u8, n_blocks: usize, panel: *mut u8) {
+        // SAFETY: as the caller promises.
+        unsafe { avx512::unpack_signed(packing, cells, n_blocks, panel) };
+    }
+
+    unsafe fn multiply(
+        packing: Packing,
+        panel: *const u8,
+        n_blocks: usize,
+        side: &Side,
+        target: &Target,
+        is_first: bool,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match packing.scales.unpacked() {
+                Scales::SingleMin => multiply::<true, false>(panel, n_blocks, side, target, is_first),
+                Scales::SingleHalves => multiply::<false, true>(panel, n_blocks, side, target, is_first),
+                _ => multiply::<false, false>(panel, n_blocks, side, target, is_first),
+            }
+        }
+    }
+}
+
+/// Addresses of what a panel meets.
+#[derive(Clone, Copy)]
+struct Sides<'a> {
+    panel: *const u8,
+    rows: &'a Side,
+}
+
+/// While the vector unit scales the sums of one block, the tile unit computes those of the next.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+unsafe fn multiply<const MINIMA: bool, const HALVES: bool>(
+    panel: *const u8,
+    n_blocks: usize,
+    rows: &Side,
+    target: &Target,
+    is_first: bool,
+) {
+    let mut dots = [const { Dots([MaybeUninit::uninit(); LANES * LANES]) }; 2];
+    let [even, odd]: [*mut i32; 2] = dots.each_mut().map(|dots| dots.0.as_mut_ptr().cast());
+    let sides = Sides { panel, rows };
+    // Of a block, or of its two halves.
+    let n_parts = if HALVES { 2 * n_blocks } else { n_blocks };
+    // What tiles store waits behind earlier stores that miss the caches.
+    avx512::ask::<LANES>(target);
+    // SAFETY: `n_blocks` blocks are there on both sides, as the caller promises.
+    unsafe {
+        let mut sums = avx512::load::<LANES>(target, is_first);
+        if n_parts > 0 {
+            sides.dot::<0, MINIMA, HALVES>(0, even);
+        }
+        let mut part = 0;
+        while part + 2 < n_parts {
+            sides.dot::<1, MINIMA, HALVES>(part + 1, odd);
+            sides.scale::<MINIMA, HALVES>(part, even, &mut sums);
+            sides.dot::<0, MINIMA, HALVES>(part + 2, even);
+            sides.scale::<MINIMA, HALVES>(part + 1, odd, &mut sums);
+            part += 2;
+        }
+        if part + 1 < n_parts {
+            sides.dot::<1, MINIMA, HALVES>(part + 1, odd);
+        }
+        if part < n_parts {
+            sides.scale::<MINIMA, HALVES>(part, even, &mut sums);
+        }
+        if part + 1 < n_parts {
+            sides.scale::<MINIMA, HALVES>(part + 1, odd, &mut sums);
+        }
+        avx512::store(target, &sums);
+    }
+}
+
+impl Sides<'_> {
+    /// Block, and half, of a part; address of the block in the panel.
+    #[inline(always)]
+    fn part<const MINIMA: bool, const HALVES: bool>(self, part: usize) -> (usize, usize, *const u8) {
+        let scales = if MINIMA || HALVES { 128 } else { 64 };
+        let (b, half) = if HALVES { (part / 2, part % 2) } else { (part, 0) };
+        (b, half, self.panel.wrapping_add(b * (scales + Codes::Eight.bytes())))
+    }
+
+    /// Sums of products of codes, by the tile registers of a set.
+    ///
+    /// # Safety
+    /// AMX with [`Shapes`] set; the part is there; `out` takes 16 x 16 numbers.
+    #[inline(always)]
+    unsafe fn dot<const SET: usize, const MINIMA: bool, const HALVES: bool>(
+        self,
+        part: usize,
+        out: *mut i32,
+    ) {
+        let (b, half, block) = self.part::<MINIMA, HALVES>(part);
+        let a = self.rows.codes.wrapping_add(b * LANES * BLOCK + half * BLOCK / 2);
+        let w = block.wrapping_add(if MINIMA || HALVES { 128 } else { 64 } + half * 256);
+        // SAFETY: as the caller promises.
+        unsafe { tile_dot::<SET>(a, w, out) };
+    }
+
+    /// Adds what sums of products stand for.
+    ///
+    /// # Safety
+    /// AVX-512; the part is there; `dots` are its 16 x 16 numbers.
+    #[inline(always)]
+    unsafe fn scale<const MINIMA: bool, const HALVES: bool>(
+        self,
+        part: usize,
+        dots: *const i32,
+        sums: &mut [__m512; LANES],
+    ) {
+        let (b, half, block) = self.part::<MINIMA, HALVES>(part);
+        // SAFETY: as the caller promises.
+        unsafe {
+            let scale = _mm512_load_ps(block.add(half * 64).cast());
+            for (t, sum) in sums.iter_mut().enumerate() {
+                let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*self.rows.steps.add(b * LANES + t)));
+                let dots = _mm512_cvtepi32_ps(_mm512_load_si512(dots.add(t * LANES).cast()));
+                *sum = _mm512_fmadd_ps(scale, dots, *sum);
+            }
+            if MINIMA {
+                let minima = _mm512_load_ps(block.add(64).cast());
+                for (t, sum) in sums.iter_mut().enumerate() {
+                    let total = _mm512_set1_ps(*self.rows.totals.add(b * LANES + t));
+                    *sum = _mm512_fmadd_ps(minima, total, *sum);
+                }
+            }
+        }
+    }
+}
+
+/// 16 rows of codes times code vectors.
+///
+/// # Safety
+/// AMX with [`Shapes`] set: 16 rows at `a`, code vectors at `w`, 16 x 16 numbers at `out`.
+#[inline(always)]
+unsafe fn tile_dot<const SET: usize>(a: *const i8, w: *const u8, out: *mut i32) {
+    macro_rules! with {
+        ($sum:literal, $a:literal, $w:literal) => {
+            // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+            unsafe {
+                asm!(
+                    concat!("tilezero ", $sum),
+                    concat!("tileloadd ", $a, ", [{a} + {rows}]"),
+                    concat!("tileloadd ", $w, ", [{w} + {vectors}]"),
+                    concat!("tdpbssd ", $sum, ", ", $a, ", ", $w),
+                    concat!("tilestored [{out} + {vectors}], ", $sum),
+                    a = in(reg) a,
+                    w = in(reg) w,
+                    out = in(reg) out,
+                    rows = in(reg) BLOCK,
+                    vectors = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                );
+            }
+        };
+    }
+    if SET == 0 { with!("tmm0", "tmm1", "tmm2") } else { with!("tmm3", "tmm4", "tmm5") }
+}

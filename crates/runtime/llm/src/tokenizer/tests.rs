@@ -1,0 +1,1 @@
+//! Vocabularies small enough to read, and files that contradict themselves.

@@ -11,6 +11,7 @@ pub mod program;
 pub mod engine;
 mod kernels;
 mod tensor;
+mod llm;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,5 +28,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     tensor::register(module)?;
     kernels::register(module)?;
+    llm::register(module)?;
     Ok(())
 }

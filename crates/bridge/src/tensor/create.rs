@@ -127,6 +127,26 @@ impl Plan {
         memory: Memory,
         read_only: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.tensor_on(py, data, std::ptr::null_mut(), memory, read_only)
+    }
+
+    /// The tensor, read-only on memory that `owner` keeps.
+    pub(super) fn tensor_of<'py>(
+        &self,
+        owner: &Bound<'py, PyAny>,
+        data: *mut u8,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.tensor_on(owner.py(), data, owner.as_ptr(), Memory::Owner, true)
+    }
+
+    fn tensor_on<'py>(
+        &self,
+        py: Python<'py>,
+        data: *mut u8,
+        owner: *mut ffi::PyObject,
+        memory: Memory,
+        read_only: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let (shape, strides) = self.dims().split_at(self.ndim);
         let parts = Parts {
             data,
@@ -135,7 +155,7 @@ impl Plan {
             strides,
             n_items: self.n_items,
             read_only,
-            owner: std::ptr::null_mut(),
+            owner,
             memory,
         };
         // SAFETY: a new reference.

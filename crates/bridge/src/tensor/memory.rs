@@ -4,7 +4,10 @@
 //! another tensor needs none of this: the tensor's reference to the owner is enough.
 #![expect(unsafe_code, reason = "calls the release functions of foreign producers")]
 
+use std::sync::Arc;
+
 use overdrive_tensor::block::Block;
+use overdrive_tensor::mapped::MappedFile;
 use overdrive_tensor::shm::ring::Message;
 use overdrive_tensor::shm::segment::Piece;
 use overdrive_tensor::{arrow, dlpack};
@@ -19,6 +22,8 @@ pub(super) enum Memory {
     Owner,
     /// Private memory of ours.
     Block(Block),
+    /// Numbers that were computed.
+    Floats(Vec<f32>),
     /// A buffer that an exporter lent. Boxed: its `shape` may point into it.
     Buffer(Box<ffi::Py_buffer>),
     /// A producer's DLPack tensor.
@@ -31,12 +36,17 @@ pub(super) enum Memory {
     Shared(Piece),
     /// A message in its slot.
     Slot(Message),
+    /// Part of a file.
+    Mapped(Arc<MappedFile>),
 }
 
 impl Memory {
     /// Whether the release runs no code of anybody's, which could touch a pending exception.
     pub(super) fn is_quiet(&self) -> bool {
-        matches!(self, Memory::Owner | Memory::Block(_) | Memory::Arena(_))
+        matches!(
+            self,
+            Memory::Owner | Memory::Block(_) | Memory::Floats(_) | Memory::Arena(_) | Memory::Mapped(_)
+        )
     }
 }
 

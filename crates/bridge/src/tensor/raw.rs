@@ -7,6 +7,7 @@ use overdrive_tensor::dtype::DType;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use super::create::Plan;
 use super::make::is_dense;
 use super::memory::Memory;
 use super::object::{self, Parts};
@@ -73,4 +74,10 @@ pub(super) fn inside<'py>(
     };
     // SAFETY: a new reference.
     Ok(unsafe { Bound::from_owned_ptr(py, object::new(py, parts)?) })
+}
+
+/// A dense, read-only one on part of another tensor's memory. The caller has checked that it lies inside.
+pub(super) fn part<'py>(whole: &Bound<'py, PyAny>, start: usize, plan: &Plan) -> PyResult<Bound<'py, PyAny>> {
+    let this = object::of(whole).ok_or_else(|| PyTypeError::new_err("not a tensor"))?;
+    plan.tensor_of(whole, this.data.wrapping_add(start))
 }

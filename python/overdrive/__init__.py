@@ -13,7 +13,8 @@
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
 what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
 copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
-``kernel`` loads kernels from shared libraries. ``prange`` and ``set_num_threads`` are for parallel loops.
+``kernel`` loads kernels from shared libraries, ``llm`` language models. ``prange`` and
+``set_num_threads`` are for parallel loops.
 Results are CPython's. The environment variable ``OVERDRIVE=0`` switches compiling off; so does an
 interpreter for which there is no extension, where there are no tensors either (``info`` says why).
 """
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar, overload
 
-    from overdrive import kernel, shm
+    from overdrive import kernel, llm, shm
     from overdrive.explanation import Explanation
     from overdrive.handles import Handle
     from overdrive.policy import Policy
@@ -76,6 +77,7 @@ __all__ = [
     "info",
     "jit",
     "kernel",
+    "llm",
     "prange",
     "promote",
     "set_num_threads",
@@ -261,6 +263,7 @@ def __getattr__(name: str) -> Any:
         "attach",
         "empty",
         "kernel",
+        "llm",
         "share",
         "shm",
         "tensor",
@@ -268,7 +271,7 @@ def __getattr__(name: str) -> Any:
         "zeros",
     ):
         raise AttributeError(f"{__name__}.{name} needs the extension: {_OFF}")
-    if name in ("kernel", "shm", "torch"):
+    if name in ("kernel", "llm", "shm", "torch"):
         return __import__(f"{__name__}.{name}", fromlist=[name])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

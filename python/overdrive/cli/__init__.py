@@ -16,6 +16,7 @@ usage: overdrive <command> …
   info      versions, processor, and which parts work on this interpreter
   cache     where compiled code is kept on the disk, how much it is; remove it
   shm       list shared memory, remove what killed processes left
+  llm       run language models, measure them, look into their files
 
 overdrive <command> --help says more; overdrive --version prints the version.
 """
@@ -33,6 +34,10 @@ def main() -> None:
 
         commands = {"explain": explain, "info": info, "cache": cache, "shm": shm}
         sys.exit(commands[command].main(rest))
+    elif command == "llm":
+        from overdrive.cli import llm
+
+        sys.exit(llm.main(rest))
     elif command in ("-h", "--help", "help"):
         sys.stdout.write(USAGE)
     elif command in ("-V", "--version"):

@@ -10,7 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def output(which, tmp_path):
     programs = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
-    assert len(programs) == 2
+    assert len(programs) == 3
     script = tmp_path / "program.py"
     script.write_text(programs[which])
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
@@ -27,3 +27,8 @@ def test_one_function_by_decorator(tmp_path):
 
 def test_one_piece_of_memory(tmp_path):
     assert output(1, tmp_path) == "108.0\n"
+
+
+def test_a_language_model(tmp_path):
+    first, *answer = output(2, tmp_path).splitlines()
+    assert first.startswith(" Paris") and len("".join(answer)) > 20

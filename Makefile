@@ -1,10 +1,12 @@
 # One command each. Everything is done by a short script in scripts/; the second run of a step does
 # nothing when nothing changed.
 PY ?= 3.11
+TIMES ?= 1000
 START ?= 0
 COUNT ?= 2000
+FILES ?= 1000000
 
-.PHONY: run dev test test-rust test-python test-interop fuzz check bless bench memcheck wheel test-wheel clean help
+.PHONY: run dev test test-rust test-python test-interop fuzz check bless bench bench-llm memcheck wheel test-wheel clean help
 
 help:
 	@echo "make run      install what is missing, build, run examples/01_unmodified.py under overdrive"
@@ -13,11 +15,15 @@ help:
 	@echo "              (AGAIN=1 make test runs all)"
 	@echo "make fuzz     2000 generated programs on one CPython, as exits come and with exits forced, compared with"
 	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
+	@echo "make fuzz-gguf a million hostile model files: make fuzz-gguf FILES=10000000 START=5 (a minute for ten million)"
+	@echo "make interrupt-llm a thousand generations of SmolLM2 that Ctrl-C stops, and what they leave: make interrupt-llm TIMES=100"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
 	@echo "make bless    accept what the text tests print now"
 	@echo "make memcheck tensors under AddressSanitizer (Rust) and valgrind (Python): SEQUENCES=100000 make memcheck"
 	@echo "make bench    measure against CPython, Numba and PyPy, write docs/benchmarks.md (8 minutes); installs them, Numba into"
 	@echo "              the cache; make bench OPTIONS=--help says what can be chosen"
+	@echo "make bench-llm measure language models beside llama.cpp, write docs/benchmarks-llm.md (builds llama.cpp once, 7 minutes);"
+	@echo "              make bench-llm OPTIONS=\"--models smollm2,1b,8b\"; OPTIONS=--help says what can be chosen"
 	@echo "make wheel    one wheel per CPython in dist/, each tried in an empty environment"
 	@echo "make dev      the extension only, unoptimised, for one CPython: make dev PY=3.12"
 	@echo "make clean    remove what was built in this clone (the cache outside it stays)"
@@ -51,6 +57,16 @@ fuzz:
 	@scripts/setup
 	@scripts/fuzz $(PY) $(START) $(COUNT)
 
+.PHONY: fuzz-gguf
+fuzz-gguf:
+	@scripts/setup
+	@scripts/fuzz_gguf $(FILES) $(START)
+
+.PHONY: interrupt-llm
+interrupt-llm:
+	@scripts/setup
+	@scripts/interrupt_llm $(TIMES)
+
 check:
 	@scripts/setup
 	@scripts/check
@@ -62,6 +78,10 @@ bless:
 bench:
 	@scripts/setup
 	@scripts/bench $(OPTIONS)
+
+bench-llm:
+	@scripts/setup
+	@scripts/bench_llm $(OPTIONS)
 
 memcheck:
 	@scripts/setup valgrind

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import platform
 import shutil
 import sys
 import tempfile
@@ -25,6 +24,7 @@ sys.path.insert(0, str(HERE))
 
 import kernels  # noqa: E402
 from comparison import asking, page, rounds, summary  # noqa: E402
+from comparison.console import Progress, machine  # noqa: E402
 from comparison.tools import CACHED, PEERS, PROMOTED, PYPY, THREADED, TOOLS  # noqa: E402
 from comparison.tools import HERE as OUR_PYTHON  # noqa: E402
 
@@ -94,40 +94,6 @@ def listed(parser, asked, known, what):
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no such {what}: {', '.join(unknown)}; there are {', '.join(known)}")
     return [name for name in known if name in names] or known
-
-
-class Progress:
-    """What goes on, on standard error: a terminal shows it in one line, a file the lines that end."""
-
-    def __init__(self):
-        self.start, self.live = time.monotonic(), sys.stderr.isatty()
-
-    def __call__(self, text):
-        if self.live:
-            print(f"\r\x1b[K{self.clock()} {text}"[:120], end="", file=sys.stderr, flush=True)
-
-    def line(self, text):
-        print(
-            f"{chr(13) + chr(27) + '[K' if self.live else ''}{self.clock()} {text}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def clock(self):
-        minutes, seconds = divmod(int(time.monotonic() - self.start), 60)
-        return f"{minutes}:{seconds:02}"
-
-
-def machine():
-    """Processor, cores and system."""
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        found = [line for line in open("/proc/cpuinfo") if line.startswith("model name")]
-        model = found[0].partition(":")[2].strip() if found else model
-    system = platform.system()
-    with contextlib.suppress(OSError):
-        system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    return {"cpu": model, "cores": os.cpu_count(), "system": f"{system}, {platform.machine()}"}
 
 
 def present(tools, interpreters):

@@ -35,6 +35,8 @@ class Asked:
     What the tool keeps of its compiles lies in `caches`, or is gone with the process.
     """
 
+    worker = WORKER  # the script that answers
+
     def __init__(self, tool, interpreter, patience=PATIENCE, caches=None):
         self.tool, self.interpreter, self.patience = tool, interpreter, patience
         self.process, self.caches, self.own_caches = None, caches, None
@@ -50,7 +52,7 @@ class Asked:
             self.own_caches = tempfile.TemporaryDirectory(prefix="bench-caches-")
         # A session of its own: Ctrl-C on the terminal reaches this process only, which then ends the workers.
         self.process = subprocess.Popen(
-            [self.interpreter, WORKER, self.tool.accelerate],
+            [self.interpreter, self.worker, self.tool.accelerate],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,8 @@
 mod layout;
 mod memory;
 mod repack;
+#[cfg(target_arch = "x86_64")]
+mod quads;
 mod matrix;
 mod rows;
 mod oracle;

@@ -7,6 +7,17 @@ use crate::format::{Format, scale_and_minimum};
 
 /// `rows` are the bytes of rows of `n_cols` values; fewer than 16 in the last group.
 pub(crate) fn repack(format: Format, n_cols: usize, rows: &[&[u8]], group: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if let Ok(rows) = rows.try_into()
+        && super::quads::repack(format, n_cols, rows, group)
+    {
+        return;
+    }
+    repack_plainly(format, n_cols, rows, group);
+}
+
+/// The definition.
+pub(super) fn repack_plainly(format: Format, n_cols: usize, rows: &[&[u8]], group: &mut [u8]) {
     match format {
         Format::F32 => interleave::<4>(rows, group),
         Format::F16 | Format::BF16 => interleave::<2>(rows, group),

@@ -1,6 +1,7 @@
 //! Every level gives the bits of the oracle, and the oracle is the product that the formats define.
 
-use super::layout::BLOCK;
+use super::layout::{BLOCK, LANES, group_bytes};
+use super::repack::{repack, repack_plainly};
 use super::{Matrix, Rows, multiply_at};
 use crate::cpu::{Level, most_level};
 use crate::format::{Format, decode};
@@ -336,6 +337,23 @@ fn nothing_times_nothing_is_nothing() {
             let flat = Matrix::new(format, 20, 0, &[]).unwrap();
             let mut out = vec![0.0; 0];
             multiply_at(level, &mut [(&flat, &mut out)], &Rows::new(&[], 0));
+        }
+    }
+}
+
+/// What the vectors of each x86-64 processor bring into order is what the definition brings.
+#[test]
+fn groups_of_whole_rows_are_laid_out_as_those_of_some() {
+    let mut random = Random(10);
+    for format in Format::ALL {
+        for n_cols in [1, 3, 16, 32, 96, 256, 288, 512, 2304] {
+            let Some(row_bytes) = format.row_bytes(n_cols) else { continue };
+            let bytes = random.bytes(row_bytes * LANES);
+            let rows: Vec<&[u8]> = bytes.chunks_exact(row_bytes).collect();
+            let mut groups = [0, 1].map(|_| vec![0; group_bytes(format, n_cols).unwrap()]);
+            repack(format, n_cols, &rows, &mut groups[0]);
+            repack_plainly(format, n_cols, &rows, &mut groups[1]);
+            assert!(groups[0] == groups[1], "{} of {n_cols} columns", format.name());
         }
     }
 }

@@ -23,5 +23,5 @@ pub use attention::{Part, attend};
 pub use cache::{CacheError, KvCache, KvFormat, KvShape};
 pub use cpu::{Level, LevelError, level, most_level, set_level};
 pub use format::{Format, SizeError, decode};
-pub use linear::{Matrix, Rows, ShapeError, multiply};
+pub use linear::{BuildError, Matrix, Room, Rows, ShapeError, Source, multiply};
 pub use vector::{add, rms_norm, rotate, rotate_halves, swiglu};

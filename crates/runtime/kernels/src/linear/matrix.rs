@@ -3,12 +3,17 @@
 #![expect(unsafe_code, reason = "threads fill disjoint groups")]
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use super::layout::{BLOCK, LANES, group_bytes};
-use super::memory::{Memory, Parts};
+use super::memory::{Memory, Parts, Room};
 use super::oracle::{Unpacked, float_weight};
 use super::repack::repack;
 use crate::format::Format;
+
+/// Bytes that one thread reads at a time: they are still near when they are brought into order.
+const CHUNK: usize = 128 << 10;
 
 /// A matrix of weights, laid out for vectors. The layout is the same on each processor.
 pub struct Matrix {
@@ -32,6 +37,21 @@ impl fmt::Display for ShapeError {
 
 impl std::error::Error for ShapeError {}
 
+/// Fills a slice with the bytes of a matrix, as a file holds it, from the one with this number on.
+pub type Source<'a, E> = dyn Fn(usize, &mut [u8]) -> Result<(), E> + Sync + 'a;
+
+/// Gives these bytes of a matrix, as a file holds it, to a function.
+type Pieces<'a, E> = dyn Fn(Range<usize>, &mut dyn FnMut(&[u8])) -> Result<(), E> + Sync + 'a;
+
+/// Why a matrix was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError<E> {
+    /// There is none of that shape, or no room for it.
+    Shape(ShapeError),
+    /// What its source says.
+    Source(E),
+}
+
 impl fmt::Debug for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Matrix({} x {} of {})", self.n_rows, self.n_cols, self.format.name())
@@ -45,21 +65,53 @@ impl Matrix {
     /// # Errors
     /// `ShapeError` when the bytes are not that.
     pub fn new(format: Format, n_rows: usize, n_cols: usize, bytes: &[u8]) -> Result<Self, ShapeError> {
-        let misfit =
-            || ShapeError(format!("{} bytes are not {n_rows} x {n_cols} of {}", bytes.len(), format.name()));
-        let row_bytes = format.row_bytes(n_cols).ok_or_else(misfit)?;
-        if row_bytes.checked_mul(n_rows) != Some(bytes.len()) {
-            return Err(misfit());
-        }
-        let group_bytes = group_bytes(format, n_cols).ok_or_else(misfit)?;
-        let n_groups = n_rows.div_ceil(LANES);
-        let n_bytes =
-            n_groups.checked_mul(group_bytes).filter(|n| *n < isize::MAX as usize).ok_or_else(misfit)?;
-        let mut groups = Memory::lasting(n_bytes);
-        if n_bytes > 0 {
-            fill(format, n_cols, bytes, row_bytes, &mut groups, group_bytes)?;
-        }
-        Ok(Self { format, n_rows, n_cols, group_bytes, groups })
+        let shape = Shape::new(format, n_rows, n_cols)
+            .filter(|shape| shape.file_bytes == bytes.len())
+            .ok_or_else(|| misfit(format, n_rows, n_cols, bytes.len()))?;
+        let groups = Memory::lasting(shape.n_bytes);
+        let source = |range, put: &mut dyn FnMut(&[u8])| {
+            put(&bytes[range]);
+            Ok::<(), ShapeError>(())
+        };
+        shape.fill(groups, &source).map_err(|error| match error {
+            BuildError::Shape(error) | BuildError::Source(error) => error,
+        })
+    }
+
+    /// As `new`, from bytes that the source gives. It is called on all threads of the pool, for pieces that fit a processor's
+    /// cache, each once. Memory comes from the room, as much as [`Matrix::room_bytes`] says.
+    ///
+    /// # Errors
+    /// `Shape` when there is no such matrix or too little room. `Source` with the first error of the source.
+    pub fn read<E: Send>(
+        format: Format,
+        n_rows: usize,
+        n_cols: usize,
+        room: &mut Room,
+        source: &Source<'_, E>,
+    ) -> Result<Self, BuildError<E>> {
+        let wrong = |problem| {
+            BuildError::Shape(ShapeError(format!("{problem} {n_rows} x {n_cols} of {}", format.name())))
+        };
+        let shape = Shape::new(format, n_rows, n_cols).ok_or_else(|| wrong("no matrix has the shape"))?;
+        let groups = room.take(shape.n_bytes).ok_or_else(|| wrong("too little room is left for"))?;
+        let buffers = Mutex::new(Vec::<Vec<u8>>::new());
+        let buffers = || buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        shape.fill(groups, &|range, put| {
+            let mut buffer = buffers().pop().unwrap_or_default();
+            if buffer.len() < range.len() {
+                buffer.resize(range.len(), 0);
+            }
+            source(range.start, &mut buffer[..range.len()])?;
+            put(&buffer[..range.len()]);
+            buffers().push(buffer);
+            Ok(())
+        })
+    }
+
+    /// What a matrix takes of a [`Room`], in bytes; none where there is no such matrix.
+    pub fn room_bytes(format: Format, n_rows: usize, n_cols: usize) -> Option<usize> {
+        Shape::new(format, n_rows, n_cols).map(|shape| shape.n_bytes)
     }
 
     /// Outputs.
@@ -116,26 +168,80 @@ impl Matrix {
     }
 }
 
-/// All groups, on the pool.
-fn fill(
+fn misfit(format: Format, n_rows: usize, n_cols: usize, n_bytes: usize) -> ShapeError {
+    ShapeError(format!("{n_bytes} bytes are not {n_rows} x {n_cols} of {}", format.name()))
+}
+
+/// What follows from format and lengths, all of it within `usize`.
+struct Shape {
     format: Format,
+    n_rows: usize,
     n_cols: usize,
-    bytes: &[u8],
     row_bytes: usize,
-    groups: &mut Memory,
+    /// As a file holds it.
+    file_bytes: usize,
     group_bytes: usize,
-) -> Result<(), ShapeError> {
-    let n_groups = groups.len() / group_bytes;
-    let parts = Parts::new(groups.bytes_mut());
-    let sources: Vec<&[u8]> = bytes.chunks(row_bytes * LANES).collect();
-    overdrive_pool::run(n_groups as i64, &|range| {
-        for g in range {
-            let g = g as usize;
-            let rows: Vec<&[u8]> = sources[g].chunks_exact(row_bytes).collect();
-            // SAFETY: each group is filled once.
-            let group = unsafe { parts.part(g * group_bytes, group_bytes) };
-            repack(format, n_cols, &rows, group);
+    /// Of all groups.
+    n_bytes: usize,
+}
+
+impl Shape {
+    fn new(format: Format, n_rows: usize, n_cols: usize) -> Option<Self> {
+        let row_bytes = format.row_bytes(n_cols)?;
+        let file_bytes = row_bytes.checked_mul(n_rows)?;
+        let group_bytes = group_bytes(format, n_cols)?;
+        let n_bytes = n_rows.div_ceil(LANES).checked_mul(group_bytes)?;
+        (n_bytes < isize::MAX as usize).then_some(Self {
+            format,
+            n_rows,
+            n_cols,
+            row_bytes,
+            file_bytes,
+            group_bytes,
+            n_bytes,
+        })
+    }
+
+    /// Fills all groups, on the pool. `source` gives their bytes.
+    fn fill<E: Send>(self, mut groups: Memory, source: &Pieces<'_, E>) -> Result<Matrix, BuildError<E>> {
+        let Self { format, n_rows, n_cols, row_bytes, file_bytes, group_bytes, n_bytes } = self;
+        let source_bytes = row_bytes * LANES;
+        let n_together = (CHUNK / source_bytes.max(1)).max(1);
+        let n_groups = n_bytes.checked_div(group_bytes).unwrap_or(0);
+        let parts = Parts::new(groups.bytes_mut());
+        let failed = Mutex::new(None);
+        let failed_or_not = || failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let ran = overdrive_pool::run(n_groups.div_ceil(n_together) as i64, &|chunks| {
+            for chunk in chunks {
+                let first = chunk as usize * n_together;
+                let end = n_groups.min(first + n_together);
+                // SAFETY: the groups of each chunk are filled once.
+                let to = unsafe { parts.part(first * group_bytes, (end - first) * group_bytes) };
+                let range = first * source_bytes..file_bytes.min(end * source_bytes);
+                let done = source(range, &mut |bytes| {
+                    for (bytes, group) in bytes.chunks(source_bytes).zip(to.chunks_exact_mut(group_bytes)) {
+                        let mut rows = [&[][..]; LANES];
+                        for (row, bytes) in rows.iter_mut().zip(bytes.chunks_exact(row_bytes)) {
+                            *row = bytes;
+                        }
+                        repack(format, n_cols, &rows[..bytes.len() / row_bytes], group);
+                    }
+                });
+                if let Err(error) = done {
+                    failed_or_not().get_or_insert(error);
+                }
+                if failed_or_not().is_some() {
+                    break;
+                }
+            }
+        });
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(BuildError::Source(error));
         }
-    })
-    .map_err(|_| ShapeError(format!("weights of {} could not be brought into order", format.name())))
+        ran.map_err(|_| {
+            let problem = format!("weights of {} could not be brought into order", format.name());
+            BuildError::Shape(ShapeError(problem))
+        })?;
+        Ok(Matrix { format, n_rows, n_cols, group_bytes, groups })
+    }
 }

@@ -29,7 +29,8 @@ mod tests;
 
 use std::ops::Range;
 
-pub use matrix::{Matrix, ShapeError};
+pub use matrix::{BuildError, Matrix, ShapeError, Source};
+pub use memory::Room;
 pub use rows::Rows;
 
 use crate::cpu::{Level, level};

@@ -78,9 +78,12 @@ impl Model {
     /// run; `Argument` for an `n_ctx` of 0; `Interrupted`.
     pub fn load(path: &Path, options: &LoadOptions, progress: &mut Progress<'_>) -> Result<Self, Error> {
         let file = MappedFile::open(path).map_err(|source| Error::io("open", path, source))?;
-        let gguf = gguf::File::parse(file.as_ref())?;
-        let fingerprint = fingerprint(&file.as_ref()[..gguf.data_start], file.len());
-        file.drop_pages(0..file.len());
+        let (gguf, head) = gguf::File::read_with_head(&file).map_err(|error| match error {
+            gguf::ReadError::Io(source) => Error::io("read", path, source),
+            gguf::ReadError::Gguf(error) => error.into(),
+        })?;
+        let fingerprint = fingerprint(&head, file.len());
+        drop(head);
         let config = Config::read(&gguf.metadata)?;
         let n_ctx = match options.n_ctx {
             Some(n_ctx) if (1..=MOST_CTX).contains(&n_ctx) => n_ctx,

@@ -1,15 +1,15 @@
 //! The matrices of a model, laid out for this processor.
 //!
 //! In: the table of a file's tensors, and the file. Out: each tensor with the shape the configuration asks for, or an error
-//! that names it. Tensors are read, not mapped: a file that is cut meanwhile gives an error. The largest comes first, so that its
-//! bytes as the file has them are gone when the others come. An embedding that is not the head stays in the file.
+//! that names it. Tensors are read, not mapped: a file that is cut meanwhile gives an error. Each thread reads some rows and brings
+//! them to their places while they are near, so that no tensor is held twice. An embedding that is not the head stays in
+//! the file.
 
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use overdrive_kernels::{Format, Matrix, decode};
+use overdrive_kernels::{BuildError, Format, Matrix, Room, decode};
 use overdrive_tensor::mapped::MappedFile;
 
 use super::Progress;
@@ -21,8 +21,6 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 const NORM: &str = "output_norm.weight";
 const DIVISORS: &str = "rope_freqs.weight";
-/// Bytes that one thread reads at a time.
-const CHUNK: usize = 1 << 20;
 
 /// Everything that is multiplied.
 pub(crate) struct Weights {
@@ -240,7 +238,7 @@ fn needed<'a>(gguf: &'a gguf::File, config: &Config) -> Result<Vec<Needed<'a>>, 
 
 type Tensors = (HashMap<String, Vec<f32>>, HashMap<String, Matrix>);
 
-/// Reads the tensors, the largest first: vectors as they are, matrices laid out for the processor.
+/// Reads the tensors in the order of the file: vectors as they are, matrices laid out for the processor.
 fn read_all(
     file: &MappedFile,
     path: &Path,
@@ -248,28 +246,30 @@ fn read_all(
     n_bytes: usize,
     progress: &mut Progress<'_>,
 ) -> Result<Tensors, Error> {
-    needed.sort_by_key(|needed| std::cmp::Reverse(needed.info.n_bytes()));
+    needed.sort_by_key(|needed| needed.info.range.start);
+    let mut room = room(&needed)?;
     let (mut vectors, mut matrices) = (HashMap::new(), HashMap::new());
-    let mut bytes = Vec::new();
     let mut n_done = 0;
     for Needed { info, n_rows, n_cols } in needed {
         if let ControlFlow::Break(()) = progress(n_done as u64, n_bytes as u64) {
             return Err(Error::Interrupted);
         }
-        if bytes.len() > 2 * info.n_bytes().max(CHUNK) {
-            // Give back what only a larger one needed.
-            bytes = Vec::new();
-        }
-        bytes.resize(info.n_bytes(), 0);
-        read(file, info.range.clone(), &mut bytes).map_err(|source| Error::io("read", path, source))?;
+        let start = info.range.start;
         let wrong = |problem: String| Error::tensor(&info.name, problem);
+        let unread = |source| Error::io("read", path, source);
         if *n_rows == 1 {
+            let mut bytes = vec![0; info.n_bytes()];
+            file.read_at(start, &mut bytes).map_err(unread)?;
             let mut values = vec![0.0; *n_cols];
             decode(info.format, &bytes, &mut values).map_err(|error| wrong(error.to_string()))?;
             vectors.insert(info.name.clone(), values);
         } else {
-            let matrix = Matrix::new(info.format, *n_rows, *n_cols, &bytes)
-                .map_err(|error| wrong(error.to_string()))?;
+            let source = |first, out: &mut [u8]| file.read_at(start + first, out);
+            let matrix = Matrix::read(info.format, *n_rows, *n_cols, &mut room, &source);
+            let matrix = matrix.map_err(|error| match error {
+                BuildError::Shape(error) => wrong(error.to_string()),
+                BuildError::Source(source) => unread(source),
+            })?;
             matrices.insert(info.name.clone(), matrix);
         }
         n_done += info.n_bytes();
@@ -279,21 +279,14 @@ fn read_all(
     Ok((vectors, matrices))
 }
 
-/// Reads a range of the file on the threads of the pool.
-fn read(file: &MappedFile, range: Range<usize>, out: &mut [u8]) -> std::io::Result<()> {
-    let chunks: Vec<Mutex<&mut [u8]>> = out.chunks_mut(CHUNK).map(Mutex::new).collect();
-    let failed = Mutex::new(None);
-    let ran = overdrive_pool::run(chunks.len() as i64, &|numbers| {
-        for number in numbers {
-            let number = number as usize;
-            let mut chunk = chunks[number].lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = file.read_at(range.start + number * CHUNK, &mut chunk) {
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-        }
-    });
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => ran.map_err(std::io::Error::other),
+/// One piece of memory for all matrices.
+fn room(needed: &[&Needed<'_>]) -> Result<Room, Error> {
+    let mut bytes = 0usize;
+    for Needed { info, n_rows, n_cols } in needed.iter().filter(|needed| needed.n_rows > 1) {
+        let n = Matrix::room_bytes(info.format, *n_rows, *n_cols);
+        bytes = n
+            .and_then(|n| n.checked_add(bytes))
+            .ok_or_else(|| Error::tensor(&info.name, "it is too large to be laid out"))?;
     }
+    Room::new(bytes).ok_or(Error::OutOfMemory { bytes })
 }

@@ -11,7 +11,7 @@ use super::error::TokenizerError;
 use super::merge::{Merge, Merger};
 use super::pieces::Pieces;
 use super::split::Splitter;
-use super::table::Table;
+use super::table::{Secret, Table};
 use super::vocabulary::{Kind, Vocabulary, wrong};
 
 /// The model of text.
@@ -20,7 +20,7 @@ pub(super) struct ByteLevel {
     splitter: Splitter,
     /// The token of each byte, where there is one.
     bytes: Box<[Option<u32>; 256]>,
-    merges: HashMap<(u32, u32), Merge>,
+    merges: HashMap<(u32, u32), Merge, Secret>,
     /// Tokens by their bytes.
     table: Table,
     /// Of each token: whether a whole word may be it. Empty where whole words are not looked up.
@@ -114,9 +114,9 @@ fn read_merges(
     spelled: &Strings,
     table: &Table,
     pieces: &Pieces,
-) -> Result<HashMap<(u32, u32), Merge>, TokenizerError> {
+) -> Result<HashMap<(u32, u32), Merge, Secret>, TokenizerError> {
     let alphabet = Alphabet::new();
-    let mut merges = HashMap::with_capacity(spelled.len());
+    let mut merges = HashMap::with_capacity_and_hasher(spelled.len(), Secret::new());
     let mut joined = Vec::new();
     let mut second = Vec::new();
     for (order, line) in (0..).zip(spelled.iter()) {

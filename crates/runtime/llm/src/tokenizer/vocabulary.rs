@@ -31,7 +31,7 @@ pub enum Kind {
 pub(super) struct Vocabulary<'a> {
     /// `tokenizer.ggml.model`.
     pub(super) model: &'a str,
-    texts: &'a Strings,
+    texts: Vec<&'a str>,
     pub(super) kinds: Vec<Kind>,
 }
 
@@ -46,9 +46,10 @@ impl<'a> Vocabulary<'a> {
             None => vec![Kind::Normal; texts.len()],
             Some(types) => kinds(&types, texts.len())?,
         };
-        if let Some(id) = texts.iter().position(|text| std::str::from_utf8(text).is_err()) {
-            return Err(wrong(TOKENS, format!("token {id} is not UTF-8")));
-        }
+        let texts = texts.iter().enumerate().map(|(id, text)| {
+            std::str::from_utf8(text).map_err(|_| wrong(TOKENS, format!("token {id} is not UTF-8")))
+        });
+        let texts = texts.collect::<Result<_, _>>()?;
         Ok(Vocabulary { model, texts, kinds })
     }
 
@@ -59,10 +60,7 @@ impl<'a> Vocabulary<'a> {
 
     /// Ids, texts and kinds.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &'a str, Kind)> {
-        let texts = self.texts.iter().map(|text| {
-            std::str::from_utf8(text).expect("read has looked at every token and refused what is not UTF-8")
-        });
-        (0..).zip(texts).zip(&self.kinds).map(|((id, text), &kind)| (id, text, kind))
+        (0..).zip(&self.texts).zip(&self.kinds).map(|((id, text), &kind)| (id, *text, kind))
     }
 }
 

@@ -245,3 +245,61 @@ impl Shape {
         Ok(Matrix { format, n_rows, n_cols, group_bytes, groups })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::{BuildError, Matrix, ShapeError};
+    use crate::format::Format;
+    use crate::linear::memory::Room;
+
+    #[test]
+    fn matrices_are_read_piece_by_piece_into_one_room() {
+        let shapes = [
+            (Format::Q4K, 1003, 512),
+            (Format::Q8_0, 35, 96),
+            (Format::F32, 70, 5),
+            (Format::Q6K, 4000, 256),
+        ];
+        let n_bytes =
+            shapes.map(|(format, n_rows, n_cols)| Matrix::room_bytes(format, n_rows, n_cols).unwrap());
+        let mut room = Room::new(n_bytes.iter().sum()).unwrap();
+        let mut matrices = Vec::new();
+        for (format, n_rows, n_cols) in shapes {
+            let bytes: Vec<u8> = (0..format.row_bytes(n_cols).unwrap() * n_rows)
+                .map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
+                .collect();
+            let n_read = AtomicUsize::new(0);
+            let source = |first: usize, out: &mut [u8]| {
+                n_read.fetch_add(out.len(), Ordering::Relaxed);
+                out.copy_from_slice(&bytes[first..first + out.len()]);
+                Ok::<(), String>(())
+            };
+            let found = Matrix::read(format, n_rows, n_cols, &mut room, &source).unwrap();
+            assert_eq!(n_read.into_inner(), bytes.len());
+            let expected = Matrix::new(format, n_rows, n_cols, &bytes).unwrap();
+            assert!((0..found.n_groups()).all(|g| found.group(g) == expected.group(g)), "{found:?}");
+            matrices.push((found, expected));
+        }
+        let full = Matrix::read(Format::F32, 1, 1, &mut room, &|_, _| Ok::<(), String>(()));
+        let problem = ShapeError("too little room is left for 1 x 1 of F32".into());
+        assert_eq!(full.unwrap_err(), BuildError::Shape(problem));
+        // Those that are left keep their bytes.
+        drop(room);
+        drop(matrices.drain(1..3));
+        for (found, expected) in matrices {
+            assert!((0..found.n_groups()).all(|g| found.group(g) == expected.group(g)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_source_ends_a_matrix() {
+        let mut room = Room::new(Matrix::room_bytes(Format::F32, 5000, 64).unwrap()).unwrap();
+        let source = |first: usize, _: &mut [u8]| if first > 300_000 { Err("cut") } else { Ok(()) };
+        let error = Matrix::read(Format::F32, 5000, 64, &mut room, &source).unwrap_err();
+        assert_eq!(error, BuildError::Source("cut"));
+        let error = Matrix::read(Format::Q4K, 1, 32, &mut room, &source).unwrap_err();
+        assert_eq!(error, BuildError::Shape(ShapeError("no matrix has the shape 1 x 32 of Q4_K".into())));
+    }
+}

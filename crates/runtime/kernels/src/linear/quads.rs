@@ -1,26 +1,33 @@
 //! The same order as `repack` brings rows into, four rows at a time in vectors that each x86-64 processor has.
 //!
-//! In: 16 rows of bytes of a quantised format. Out: one group, the bytes that `repack` would give. Four rows of a matrix of words
-//! are four words of each code vector, so a transposition of 4 x 4 words brings the codes to their places. A model is as fast to
-//! load as memory is to write that way.
+//! In: 16 rows of bytes. Out: one group, the bytes that `repack_plainly` would give. Four words of four rows are four words of
+//! each of four code vectors, so a transposition of 4 x 4 words brings codes to their places. Memory is as fast to be filled that
+//! way as it is to be written.
 
 #![expect(unsafe_code, reason = "loads and stores of whole vectors")]
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
-    _mm_slli_epi16, _mm_srli_epi16, _mm_storeu_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi32,
-    _mm_unpackhi_epi64, _mm_unpacklo_epi8, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
+    _mm_slli_epi16, _mm_srli_epi16, _mm_storeu_si128, _mm_unpackhi_epi8, _mm_unpackhi_epi16,
+    _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi8, _mm_unpacklo_epi16, _mm_unpacklo_epi32,
+    _mm_unpacklo_epi64, _mm_xor_si128,
 };
 
 use super::layout::{BLOCK, LANES, Packing};
+use super::repack::interleave;
 use crate::format::Format;
 
-/// Brings 16 rows of `n_cols` values to their places. False, and nothing is done, for formats that are not quantised.
-pub(super) fn repack(format: Format, n_cols: usize, rows: &[&[u8]; LANES], group: &mut [u8]) -> bool {
-    let Some(packing) = Packing::of(format) else { return false };
+/// Brings 16 rows of `n_cols` values to their places.
+pub(super) fn repack(format: Format, n_cols: usize, rows: &[&[u8]; LANES], group: &mut [u8]) {
+    let Some(packing) = Packing::of(format) else {
+        return match format.block_bytes() {
+            4 => singles(rows, group),
+            _ => pairs(rows, group),
+        };
+    };
     let cells = Cells { packing, n_blocks: n_cols / BLOCK, rows, group };
     match format {
-        Format::F32 | Format::F16 | Format::BF16 => return false,
+        Format::F32 | Format::F16 | Format::BF16 => unreachable!("these have no packing"),
         Format::Q4_0 => cells.fill::<18, 1>(|from, to| to.small::<18, 1, 2>(from, None)),
         Format::Q4_1 => cells.fill::<20, 1>(|from, to| to.small::<20, 2, 4>(from, None)),
         Format::Q5_0 => cells.fill::<22, 1>(|from, to| to.small::<22, 1, 6>(from, Some(2))),
@@ -30,7 +37,46 @@ pub(super) fn repack(format: Format, n_cols: usize, rows: &[&[u8]; LANES], group
         Format::Q5K => cells.fill::<176, 8>(|from, to| to.five_k(from)),
         Format::Q6K => cells.fill::<210, 8>(|from, to| to.six_k(from)),
     }
-    true
+}
+
+/// Values of 4 bytes: 4 columns of 4 rows at a time.
+fn singles(rows: &[&[u8]; LANES], group: &mut [u8]) {
+    let (wholes, rest) = (rows.map(|row| row.as_chunks::<16>().0), rows.map(|row| row.as_chunks::<16>().1));
+    let n = wholes[0].len();
+    let (group, last) = group.split_at_mut(n * 4 * 64);
+    for (i, columns) in group.chunks_exact_mut(4 * 64).enumerate() {
+        for quad in 0..4 {
+            let row = |r: usize| load(&wholes[4 * quad + r][i], 0);
+            for (c, vector) in transpose([row(0), row(1), row(2), row(3)]).into_iter().enumerate() {
+                store(columns, 64 * c + 16 * quad, vector);
+            }
+        }
+    }
+    interleave::<4>(&rest, last);
+}
+
+/// Values of 2 bytes: 8 columns of 8 rows at a time.
+fn pairs(rows: &[&[u8]; LANES], group: &mut [u8]) {
+    let (wholes, rest) = (rows.map(|row| row.as_chunks::<16>().0), rows.map(|row| row.as_chunks::<16>().1));
+    let n = wholes[0].len();
+    let (group, last) = group.split_at_mut(n * 8 * 32);
+    for (i, columns) in group.chunks_exact_mut(8 * 32).enumerate() {
+        for half in 0..2 {
+            // Words of two rows' values, each two columns; then as words.
+            let two = |r: usize| {
+                let (a, b) = (load(&wholes[8 * half + r][i], 0), load(&wholes[8 * half + r + 1][i], 0));
+                [values_low(a, b), values_high(a, b)]
+            };
+            let [ab, cd, ef, gh] = [two(0), two(2), two(4), two(6)];
+            for part in 0..2 {
+                let four = transpose([ab[part], cd[part], ef[part], gh[part]]);
+                for (c, vector) in four.into_iter().enumerate() {
+                    store(columns, 32 * (4 * part + c) + 16 * half, vector);
+                }
+            }
+        }
+    }
+    interleave::<2>(&rest, last);
 }
 
 /// A group and what it is filled from.
@@ -273,6 +319,10 @@ instructions! {
     /// The highest bit of each byte.
     fn signs(a: __m128i) -> u32 = _mm_movemask_epi8(a).cast_unsigned();
     fn splat(byte: u8) -> __m128i = _mm_set1_epi8(byte.cast_signed());
+    /// Values of 2 bytes of the lower halves, in turn.
+    fn values_low(a: __m128i, b: __m128i) -> __m128i = _mm_unpacklo_epi16(a, b);
+    /// Those of the upper halves.
+    fn values_high(a: __m128i, b: __m128i) -> __m128i = _mm_unpackhi_epi16(a, b);
     /// The bytes of the lower halves, in turn.
     fn bytes_low(a: __m128i, b: __m128i) -> __m128i = _mm_unpacklo_epi8(a, b);
     /// The bytes of the upper halves, in turn.
@@ -310,4 +360,34 @@ fn store(to: &mut [u8], at: usize, vector: __m128i) {
     let bytes = &mut to[at..at + 16];
     // SAFETY: 16 bytes, at any address.
     unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), vector) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repack;
+    use crate::format::Format;
+    use crate::linear::layout::{LANES, group_bytes};
+    use crate::linear::repack::repack_plainly;
+
+    #[test]
+    fn vectors_give_the_bytes_of_the_definition() {
+        for format in Format::ALL {
+            for n_cols in [1, 3, 8, 17, 32, 96, 256, 288, 512, 2304] {
+                let Some(row_bytes) = format.row_bytes(n_cols) else { continue };
+                let mut state = 1u64;
+                let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    (state >> 56) as u8
+                })
+                .take(row_bytes * LANES)
+                .collect();
+                let rows: [&[u8]; LANES] = std::array::from_fn(|r| &bytes[r * row_bytes..][..row_bytes]);
+                let [mut found, mut expected] = [0, 1].map(|_| vec![0; group_bytes(format, n_cols).unwrap()]);
+                repack(format, n_cols, &rows, &mut found);
+                repack_plainly(format, n_cols, &rows, &mut expected);
+                assert!(found == expected, "{} of {n_cols} columns", format.name());
+            }
+        }
+    }
 }

@@ -8,10 +8,8 @@ use crate::format::{Format, scale_and_minimum};
 /// `rows` are the bytes of rows of `n_cols` values; fewer than 16 in the last group.
 pub(crate) fn repack(format: Format, n_cols: usize, rows: &[&[u8]], group: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if let Ok(rows) = rows.try_into()
-        && super::quads::repack(format, n_cols, rows, group)
-    {
-        return;
+    if let Ok(rows) = rows.try_into() {
+        return super::quads::repack(format, n_cols, rows, group);
     }
     repack_plainly(format, n_cols, rows, group);
 }
@@ -41,7 +39,7 @@ pub(super) fn repack_plainly(format: Format, n_cols: usize, rows: &[&[u8]], grou
 }
 
 /// Values of `SIZE` bytes: column for column, 16 rows.
-fn interleave<const SIZE: usize>(rows: &[&[u8]], group: &mut [u8]) {
+pub(super) fn interleave<const SIZE: usize>(rows: &[&[u8]], group: &mut [u8]) {
     for (r, row) in rows.iter().enumerate() {
         let places = group.chunks_exact_mut(LANES * SIZE);
         for (value, column) in row.chunks_exact(SIZE).zip(places) {

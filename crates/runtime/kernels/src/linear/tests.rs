@@ -1,10 +1,7 @@
 //! Every level gives the bits of the oracle, and the oracle is the product that the formats define.
 
-use super::layout::{BLOCK, LANES, group_bytes};
-use super::repack::{repack, repack_plainly};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use super::{BuildError, Matrix, Room, Rows, ShapeError, multiply_at};
+use super::layout::BLOCK;
+use super::{Matrix, Rows, multiply_at};
 use crate::cpu::{Level, most_level};
 use crate::format::{Format, decode};
 
@@ -141,7 +138,7 @@ fn levels_agree_for_odd_shapes() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx2_without_vnni_agrees() {
-    crate::cpu::WITHOUT_AVX_VNNI.store(true, Ordering::Relaxed);
+    crate::cpu::WITHOUT_AVX_VNNI.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut random = Random(9);
     for format in Format::ALL {
         let bytes = weights(format, 35, 512, &mut random);
@@ -150,7 +147,7 @@ fn avx2_without_vnni_agrees() {
         }
     }
     adversarial();
-    crate::cpu::WITHOUT_AVX_VNNI.store(false, Ordering::Relaxed);
+    crate::cpu::WITHOUT_AVX_VNNI.store(false, std::sync::atomic::Ordering::Relaxed);
 }
 
 #[test]
@@ -341,67 +338,4 @@ fn nothing_times_nothing_is_nothing() {
             multiply_at(level, &mut [(&flat, &mut out)], &Rows::new(&[], 0));
         }
     }
-}
-
-/// What the vectors of each x86-64 processor bring into order is what the definition brings.
-#[test]
-fn groups_of_whole_rows_are_laid_out_as_those_of_some() {
-    let mut random = Random(10);
-    for format in Format::ALL {
-        for n_cols in [1, 3, 16, 32, 96, 256, 288, 512, 2304] {
-            let Some(row_bytes) = format.row_bytes(n_cols) else { continue };
-            let bytes = random.bytes(row_bytes * LANES);
-            let rows: Vec<&[u8]> = bytes.chunks_exact(row_bytes).collect();
-            let mut groups = [0, 1].map(|_| vec![0; group_bytes(format, n_cols).unwrap()]);
-            repack(format, n_cols, &rows, &mut groups[0]);
-            repack_plainly(format, n_cols, &rows, &mut groups[1]);
-            assert!(groups[0] == groups[1], "{} of {n_cols} columns", format.name());
-        }
-    }
-}
-
-#[test]
-fn matrices_are_read_piece_by_piece_into_one_room() {
-    let mut random = Random(11);
-    let shapes =
-        [(Format::Q4K, 1003, 512), (Format::Q8_0, 35, 96), (Format::F32, 70, 5), (Format::Q6K, 4000, 256)];
-    let n_bytes =
-        shapes.iter().map(|(format, n_rows, n_cols)| Matrix::room_bytes(*format, *n_rows, *n_cols).unwrap());
-    let mut room = Room::new(n_bytes.sum()).unwrap();
-    let mut matrices = Vec::new();
-    for (format, n_rows, n_cols) in shapes {
-        let bytes = weights(format, n_rows, n_cols, &mut random);
-        let n_read = AtomicUsize::new(0);
-        let source = |first: usize, out: &mut [u8]| {
-            n_read.fetch_add(out.len(), Ordering::Relaxed);
-            out.copy_from_slice(&bytes[first..first + out.len()]);
-            Ok::<(), String>(())
-        };
-        matrices.push(Matrix::read(format, n_rows, n_cols, &mut room, &source).unwrap());
-        assert_eq!(n_read.into_inner(), bytes.len());
-        let expected = Matrix::new(format, n_rows, n_cols, &bytes).unwrap();
-        let found = matrices.last().unwrap();
-        assert!((0..found.n_groups()).all(|g| found.group(g) == expected.group(g)), "{found:?}");
-    }
-    let before = (matrices[0].group(7).to_vec(), matrices[3].group(0).to_vec());
-    // Those that are left keep their bytes.
-    drop(matrices.drain(1..3));
-    let full = Matrix::read(Format::F32, 1, 1, &mut room, &|_, _| Ok::<(), String>(()));
-    assert_eq!(
-        full.unwrap_err(),
-        BuildError::Shape(ShapeError("too little room is left for 1 x 1 of F32".into()))
-    );
-    drop(room);
-    assert!(matrices[0].group(7) == before.0 && matrices[1].group(0) == before.1);
-}
-
-#[test]
-fn the_first_error_of_a_source_ends_a_matrix() {
-    let n_bytes = Matrix::room_bytes(Format::F32, 5000, 64).unwrap();
-    let mut room = Room::new(n_bytes).unwrap();
-    let source = |first: usize, _: &mut [u8]| if first > 300_000 { Err("cut") } else { Ok(()) };
-    let error = Matrix::read(Format::F32, 5000, 64, &mut room, &source).unwrap_err();
-    assert_eq!(error, BuildError::Source("cut"));
-    let shape = Matrix::read(Format::Q4K, 1, 32, &mut room, &source).unwrap_err();
-    assert_eq!(shape, BuildError::Shape(ShapeError("no matrix has the shape 1 x 32 of Q4_K".into())));
 }

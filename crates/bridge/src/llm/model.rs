@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use overdrive_kernels::KvFormat;
-use overdrive_llm::template::{ChatTemplate, Message, TemplateError};
+use overdrive_llm::template::{Message, TemplateError};
 use overdrive_llm::{LoadOptions, Model, Part, Want};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -184,29 +184,23 @@ impl LlmModel {
     ) -> PyResult<Vec<u32>> {
         let model = self.model()?;
         let wrong = |error: String| PyValueError::new_err(format!("{}: {error}", self.path.display()));
-        let (Some(template), Some(tokenizer)) = (model.chat_template(), model.tokenizer()) else {
-            return Err(wrong("the file has no chat template; generate() continues texts".into()));
-        };
+        let none = || wrong("the file has no chat template; generate() continues texts".into());
+        let tokenizer = model.tokenizer().ok_or_else(none)?;
         let messages: Vec<_> =
             messages.into_iter().map(|(role, content)| Message { role, content }).collect();
-        py.detach(|| {
-            let name = |id: Option<u32>| {
-                let piece = id.and_then(|id| tokenizer.piece(id).ok()).unwrap_or_default();
-                String::from_utf8_lossy(piece).into_owned()
-            };
-            let (bos, eos) = (name(tokenizer.bos()), name(tokenizer.eos()));
-            let template = ChatTemplate::new(template, &bos, &eos)?;
+        let tokens = py.detach(|| {
+            let Some(template) = model.chat_template()? else { return Ok(None) };
             // Templates write the token that begins texts themselves, where there is one.
             let text = template.render(&messages, add_generation_prompt)?;
-            Ok(tokenizer.encode(&text, false, true))
-        })
-        .map_err(|error: TemplateError| wrong(error.to_string()))
+            Ok(Some(tokenizer.encode(&text, false, true)))
+        });
+        tokens.map_err(|error: TemplateError| wrong(error.to_string()))?.ok_or_else(none)
     }
 
     /// Whether the file brings a chat template.
     #[getter]
     fn has_template(&self) -> PyResult<bool> {
-        Ok(self.model()?.chat_template().is_some())
+        Ok(self.model()?.has_chat_template())
     }
 
     /// The tokenizer that the file describes.

@@ -12,7 +12,7 @@ mod likelihood;
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use overdrive_kernels::{KvCache, KvFormat};
 use overdrive_tensor::mapped::MappedFile;
@@ -26,6 +26,7 @@ pub use rope::{RopeConfig, RopeScaling};
 use crate::error::Error;
 use crate::gguf::{self, Value};
 use crate::sequence::Sequence;
+use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::Tokenizer;
 use forward::Workspace;
 use rope::Rope;
@@ -62,6 +63,8 @@ pub struct Model {
     weights: Weights,
     rope: Rope,
     tokenizer: Option<Tokenizer>,
+    /// Compiled when it is first asked for: a file whose template is wrong still continues texts.
+    chat_template: OnceLock<Result<ChatTemplate, TemplateError>>,
     metadata: Vec<(String, Value)>,
     n_ctx: usize,
     kv: KvFormat,
@@ -101,8 +104,18 @@ impl Model {
         let rope = Rope::new(&config.rope, weights.divisors.as_deref());
         let no_lists = gguf.metadata.iter().filter(|(_, value)| !matches!(value, Value::Array(_)));
         let metadata = no_lists.map(|(key, value)| (key.to_owned(), value.clone())).collect();
-        let (kv, workspaces) = (options.kv, Mutex::default());
-        Ok(Self { config, weights, rope, tokenizer, metadata, n_ctx, kv, fingerprint, workspaces })
+        Ok(Self {
+            config,
+            weights,
+            rope,
+            tokenizer,
+            chat_template: OnceLock::new(),
+            metadata,
+            n_ctx,
+            kv: options.kv,
+            fingerprint,
+            workspaces: Mutex::default(),
+        })
     }
 
     /// Its shape.
@@ -150,10 +163,25 @@ impl Model {
         &self.metadata
     }
 
-    /// The template that chats are written with, if the file has one.
-    pub fn chat_template(&self) -> Option<&str> {
-        let (_, value) = self.metadata.iter().find(|(key, _)| key == "tokenizer.chat_template")?;
-        if let Value::String(text) = value { std::str::from_utf8(text).ok() } else { None }
+    /// Whether the file has a template that chats are written with, and a tokenizer for what it writes.
+    pub fn has_chat_template(&self) -> bool {
+        self.tokenizer.is_some() && self.template_value().is_some()
+    }
+
+    /// That template, compiled once; none where [`has_chat_template`](Self::has_chat_template) says so.
+    ///
+    /// # Errors
+    /// Each time, `TemplateError::Failed` where it is no text or no Jinja.
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, TemplateError> {
+        let (Some(value), Some(tokenizer)) = (self.template_value(), &self.tokenizer) else {
+            return Ok(None);
+        };
+        let compiled = self.chat_template.get_or_init(|| ChatTemplate::of_value(value, tokenizer));
+        compiled.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    fn template_value(&self) -> Option<&Value> {
+        self.metadata.iter().find(|(key, _)| key == "tokenizer.chat_template").map(|(_, value)| value)
     }
 
     /// An empty sequence.

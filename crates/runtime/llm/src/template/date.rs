@@ -1,9 +1,9 @@
 //! Dates in text, for templates that tell the model which day it is.
 //!
-//! In: a time, and a format as C's `strftime` has it. Out: text, in English and in UTC.
+//! In: a time with its place, and a format as C's `strftime` has it. Out: text, in English. The reference formats a time
+//! that knows no zone, so `%Z` is nothing here too.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use chrono::{DateTime, Datelike, TimeZone, Timelike};
 use minijinja::{Error, ErrorKind};
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -23,14 +23,11 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// The time as `format` says.
-pub(super) fn format(now: SystemTime, format: &str) -> Result<String, Error> {
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    let month_name = MONTHS[month as usize - 1];
-    // The first of January 1970 was a Thursday.
-    let day_name = DAYS[(days as usize + 4) % 7];
+pub(super) fn format(now: &DateTime<impl TimeZone>, format: &str) -> Result<String, Error> {
+    let (year, month, day) = (now.year(), now.month(), now.day());
+    let (hour, minute, second) = (now.hour(), now.minute(), now.second());
+    let month_name = MONTHS[now.month0() as usize];
+    let day_name = DAYS[now.weekday().num_days_from_sunday() as usize];
     let mut text = String::new();
     let mut rest = format.chars();
     while let Some(character) = rest.next() {
@@ -55,7 +52,7 @@ pub(super) fn format(now: SystemTime, format: &str) -> Result<String, Error> {
             Some('S') => text += &format!("{second:02}"),
             Some('F') => text += &format!("{year}-{month:02}-{day:02}"),
             Some('T') => text += &format!("{hour:02}:{minute:02}:{second:02}"),
-            Some('Z') => text += "UTC",
+            Some('Z') => {}
             Some('%') => text.push('%'),
             other => {
                 let what = other.map_or("% at the end".to_owned(), |other| format!("%{other}"));
@@ -67,41 +64,38 @@ pub(super) fn format(now: SystemTime, format: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Year, month from 1, day from 1, of a day counted from the first of January 1970.
-fn date(days: u64) -> (u64, u64, u64) {
-    // Years that begin in March have their leap day at the end; 400 of them have 146,097 days.
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use chrono::{DateTime, FixedOffset, Utc};
 
     use super::format;
 
-    fn at(seconds: u64, text: &str) -> String {
-        format(UNIX_EPOCH + Duration::from_secs(seconds), text).expect("forms we know")
+    fn utc(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(seconds, 0).expect("a time of the calendar")
+    }
+
+    fn at(seconds: i64, text: &str) -> String {
+        format(&utc(seconds), text).expect("forms we know")
     }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
         assert_eq!(at(0, "%A, %d %B %Y %H:%M:%S"), "Thursday, 01 January 1970 00:00:00");
         assert_eq!(at(951_782_400, "%d %b %y %a %e"), "29 Feb 00 Tue 29");
-        assert_eq!(at(1_709_164_799, "%F %T %I %p %Z 100%%"), "2024-02-28 23:59:59 11 PM UTC 100%");
+        assert_eq!(at(1_709_164_799, "%F %T %I %p %Z 100%%"), "2024-02-28 23:59:59 11 PM  100%");
         assert_eq!(at(4_102_444_800, "%Y-%m-%d"), "2100-01-01");
     }
 
     #[test]
+    fn it_is_the_time_of_the_place() {
+        let place = FixedOffset::east_opt(19_800).expect("five and a half hours");
+        let new_year = utc(1_735_669_800).with_timezone(&place);
+        assert_eq!(format(&new_year, "%F %H:%M").expect("forms we know"), "2025-01-01 00:00");
+    }
+
+    #[test]
     fn unknown_forms_are_named() {
-        let error = format(UNIX_EPOCH, "%Q").expect_err("no such form");
+        let error = format(&utc(0), "%Q").expect_err("no such form");
         assert!(error.to_string().contains("%Q"), "{error}");
     }
 }

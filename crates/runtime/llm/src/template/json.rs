@@ -34,7 +34,8 @@ fn write(
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson: lists lie too deep in each other"));
     }
     // As the engine counts what it makes: a step, and one more for 64 bytes.
-    state.consume_fuel(1 + value.as_str().map_or(0, str::len) as u64 / 64)?;
+    let n_bytes = value.as_str().map_or(0, str::len) + indent.unwrap_or(0) * depth;
+    state.consume_fuel(1 + n_bytes as u64 / 64)?;
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => text.push_str("null"),
         ValueKind::Bool | ValueKind::Number => {

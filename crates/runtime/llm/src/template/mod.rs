@@ -7,27 +7,30 @@
 
 mod date;
 mod json;
-mod sums;
+mod rewrite;
+mod weight;
 
 use std::fmt;
-use std::time::SystemTime;
 
+use chrono::{DateTime, Local, TimeZone};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind, State, UndefinedBehavior, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::gguf;
+use crate::tokenizer::Tokenizer;
 
 /// Bytes of the longest template that is read; those of models have some 10 kB.
 const LONGEST: usize = 1 << 16;
 /// Bytes of stack for compiling and rendering: enough for the deepest nesting that a template of this length spells, or
 /// makes at run time. Only what is used is ever backed by memory.
 const STACK: usize = 256 << 20;
-/// Steps and bytes that one rendering may use, besides some for each byte of the messages; a tenth of
-/// a second, about. Templates of models use some thousand.
+/// Steps that one rendering may use, some more for each message and each byte of it; a step pays for 64 bytes of text as
+/// well. A tenth of a second, about. Templates of models use some thousand.
 const FUEL: u64 = 300_000;
-const FUEL_PER_BYTE: u64 = 64;
+const FUEL_PER_MESSAGE: u64 = 1_000;
+const FUEL_PER_BYTE: u64 = 4;
 /// How deep macros may call each other.
 const DEPTH: usize = 100;
 const NAME: &str = "chat_template";
@@ -75,24 +78,21 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
-    /// The template of a file; none where it has none. `text_of` gives the text of a token.
+    /// The template that a file's metadata holds, with the names of the tokenizer's tokens.
     ///
     /// # Errors
-    /// `TemplateError::Failed` where the file's template is no text or no Jinja.
-    pub fn from_gguf(
-        metadata: &gguf::Metadata,
-        tokenizer: &crate::tokenizer::Tokenizer,
-    ) -> Result<Option<Self>, TemplateError> {
-        let source: Option<&str> = metadata
-            .get("tokenizer.chat_template")
-            .map_err(|error| TemplateError::Failed { problem: error.to_string(), line: None })?;
+    /// `TemplateError::Failed` where it is no text or no Jinja.
+    pub fn of_value(value: &gguf::Value, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let source = match value {
+            gguf::Value::String(bytes) => std::str::from_utf8(bytes).map_err(|error| error.to_string()),
+            other => Err(format!("the file has {} in its place", other.type_name())),
+        };
+        let source = source.map_err(|problem| TemplateError::Failed { problem, line: None })?;
         let text_of = |id: Option<u32>| {
             let piece = id.and_then(|id| tokenizer.piece(id).ok()).unwrap_or_default();
             String::from_utf8_lossy(piece).into_owned()
         };
-        source
-            .map(|source| Self::new(source, &text_of(tokenizer.bos()), &text_of(tokenizer.eos())))
-            .transpose()
+        Self::new(source, &text_of(tokenizer.bos()), &text_of(tokenizer.eos()))
     }
 
     /// The text of a conversation. With `add_generation_prompt` it ends where the assistant's answer begins. The text may
@@ -101,28 +101,34 @@ impl ChatTemplate {
     /// # Errors
     /// `TemplateError` with the template's line, or in the template's own words.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TemplateError> {
-        self.render_at(messages, add_generation_prompt, SystemTime::now())
+        self.render_at(messages, add_generation_prompt, Local::now())
     }
 
-    /// As `render`, for templates that ask for the date.
+    /// As `render`, at a time of which templates ask the date; `render` gives them the local time of now.
     ///
     /// # Errors
     /// Those of `render`.
-    pub fn render_at(
+    pub fn render_at<Zone>(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
-        now: SystemTime,
-    ) -> Result<String, TemplateError> {
+        now: DateTime<Zone>,
+    ) -> Result<String, TemplateError>
+    where
+        Zone: TimeZone<Offset: Send + Sync> + Send + Sync + 'static,
+    {
         with_deep_stack(|| self.render_here(messages, add_generation_prompt, now))
     }
 
-    fn render_here(
+    fn render_here<Zone>(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
-        now: SystemTime,
-    ) -> Result<String, TemplateError> {
+        now: DateTime<Zone>,
+    ) -> Result<String, TemplateError>
+    where
+        Zone: TimeZone<Offset: Send + Sync> + Send + Sync + 'static,
+    {
         let n_bytes: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
         let messages: Vec<Value> = messages
             .iter()
@@ -130,8 +136,9 @@ impl ChatTemplate {
             .collect();
         // The copy shares the compiled template; fuel and date are of this rendering alone.
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(FUEL.saturating_add((n_bytes as u64).saturating_mul(FUEL_PER_BYTE))));
-        environment.add_function("strftime_now", move |format: &str| date::format(now, format));
+        let more = FUEL_PER_MESSAGE * messages.len() as u64 + FUEL_PER_BYTE * n_bytes as u64;
+        environment.set_fuel(Some(FUEL + more));
+        environment.add_function("strftime_now", move |format: &str| date::format(&now, format));
         let context = context! {
             messages,
             add_generation_prompt,
@@ -152,12 +159,9 @@ fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
     environment.set_unknown_method_callback(method);
     environment.set_recursion_limit(DEPTH);
     environment.add_filter("tojson", json::to_json);
-    environment.set_formatter(sums::print);
-    environment.add_filter(sums::FILTER, sums::counted);
-    // Joins lists without counting, and is not in Jinja.
-    environment.remove_filter("chain");
+    weight::install(&mut environment);
     environment.add_function("raise_exception", raise);
-    environment.add_template_owned(NAME, sums::count(source, syntax)?)?;
+    environment.add_template_owned(NAME, rewrite::rewrite(source, syntax)?)?;
     Ok(environment)
 }
 
@@ -180,6 +184,10 @@ fn method(
     name: &str,
     arguments: &[Value],
 ) -> Result<Value, minijinja::Error> {
+    if value.as_str().is_none() {
+        // `count` and `index` compare it.
+        weight::pay(state, value)?;
+    }
     match value.as_str() {
         // The library's form takes only spaces for the beginning of a word.
         Some(text) if name == "title" && arguments.is_empty() => {

@@ -123,8 +123,9 @@ pub(super) fn pieces(vocabulary: &Vocabulary<'_>) -> Result<Pieces, TokenizerErr
         match kind {
             Kind::Byte => {
                 let digits = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+                // The number would be read with a sign too.
                 let byte = digits
-                    .filter(|digits| digits.len() == 2)
+                    .filter(|digits| digits.len() == 2 && !digits.starts_with('+'))
                     .and_then(|digits| u8::from_str_radix(digits, 16).ok());
                 let problem = || format!("token {id} is of the kind byte, but its text is {text:?}");
                 pieces.push([byte.ok_or_else(|| wrong("tokenizer.ggml.tokens", problem()))?]);

@@ -184,16 +184,10 @@ fn method(
     name: &str,
     arguments: &[Value],
 ) -> Result<Value, minijinja::Error> {
-    if value.as_str().is_none() {
-        // `count` and `index` compare it.
-        weight::pay(state, value)?;
-    }
+    weight::pay_method(state, value, name, arguments)?;
     match value.as_str() {
         // The library's form takes only spaces for the beginning of a word.
-        Some(text) if name == "title" && arguments.is_empty() => {
-            state.consume_fuel(text.len() as u64 / 64)?;
-            Ok(Value::from(title(text)))
-        }
+        Some(text) if name == "title" && arguments.is_empty() => Ok(Value::from(title(text))),
         _ => unknown_method_callback(state, value, name, arguments),
     }
 }

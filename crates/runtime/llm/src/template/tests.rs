@@ -78,6 +78,16 @@ fn methods_of_strings_macros_and_loops_that_end_early() {
     );
 }
 
+#[test]
+fn formats_and_parts_of_texts_are_what_they_were() {
+    let template = "{{ '%s-%(a)s' | format(a=1) if 0 else '%s/%d' | format('x', 3) }} {{ '{}{a}'.format(1, a=2) }} \
+                    {{ '%(k)s' | format(k='v') }} {{ 'a b  c'.split() }} {{ 'a,b' | split(',') }} {{ 'a\nb' | lines }} \
+                    {{ [1, 2] | sum }} {{ ([1, 2] * 2 + [3]) | sum(start=10) }} {{ 'ab'.find('b') }} {{ 3 * 'x' }}";
+    let text = ChatTemplate::new(template, "", "").and_then(|template| template.render(&[], false));
+    let expected = "x/3 12 v [\"a\", \"b\", \"c\"] [\"a\", \"b\"] [\"a\", \"b\"] 3 19 1 xxx";
+    assert_eq!(text.as_deref().map(|text| text.replace('\'', "\"")), Ok(expected.to_owned()));
+}
+
 fn fails(source: &str) -> TemplateError {
     let said = messages(CONVERSATIONS[2]);
     match ChatTemplate::new(source, "", "").and_then(|template| template.render(&said, true)) {
@@ -203,6 +213,17 @@ fn lists_that_grow_by_any_means_are_stopped() {
         "{% set n = namespace(x='x') %}{% set x = 'xxxxxxxxxxxxxxxx' * 10000 %}{% for a in range(100000) %}{% set n.x = x.replace('x', 'yyyyyyyyyyyyyyyyyy') %}{% endfor %}",
         "{% set x = 'x' * 1000000 %}{% for a in range(100000) %}{% if x == x ~ '' %}{% endif %}{% endfor %}",
         "{% set x = range(100000) | list %}{% for a in range(100000) %}{% if 'a' in x %}{% endif %}{% endfor %}",
+        "{% set x = 'x' * 5000000 %}{% for a in range(10000) %}{% for b in range(10000) %}{{ x.find('y') }}{% endfor %}{% endfor %}",
+        "{% set x = 'x' * 5000000 %}{% set n = namespace() %}{% for a in range(100) %}{% set n.x = [n.x, x.split('x'), x.splitlines(), x.split()] %}{% endfor %}",
+        "{{ ('x' * 6000000) | split('x') }}",
+        "{{ ('\n' * 6000000) | lines }}",
+        "{{ ('x' * 6000000) | list }}",
+        "{{ '{:1000000000}'.format('x') }}",
+        "{{ ('{0}' * 20000).format('x' * 5000000) }}",
+        "{{ ('%(a)s' * 20000) | format(a='x' * 5000000) }}",
+        "{% set x = ['x'] * 10000 %}{{ ('%(a)s' * 20000) | format(a=x) }}",
+        "{% set n = namespace(x=3) %}{% for a in range(10000) %}{% for b in range(10000) %}{% set n.x = n.x * n.x %}{% endfor %}{% endfor %}",
+        "{% for a in range(10000) %}{% for b in range(10000) %}{% set x = 2 ** 100000 %}{% endfor %}{% endfor %}",
         "{% set n = namespace() %}{% set n.x = n %}",
         "{% set n = namespace() %}{% set n.x = [{'a': n}] %}",
         "{% set n = namespace() %}{% for a in [1] %}{% set n.x = loop %}{% endfor %}",

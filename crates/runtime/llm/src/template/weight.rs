@@ -4,7 +4,9 @@
 //! outermost list of what is made; thirty lists that each hold the one before twice would keep `join` or `==` busy for
 //! ever. The template is rewritten (`rewrite.rs`) so that each operand goes through here.
 
-use minijinja::value::{Kwargs, Value, ValueKind};
+use std::sync::Arc;
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, escape_formatter, filters};
 
 /// Pays for a value.
@@ -13,6 +15,9 @@ pub(super) const COUNTED: &str = "_counted";
 pub(super) const REPEATED: &str = "_repeated";
 /// Pays for what is kept by a namespace or a loop, and lets neither be kept: what holds itself would never be freed.
 pub(super) const KEPT: &str = "_kept";
+
+/// The engine's own `format`.
+const FORMAT: &str = "_format";
 
 /// How deep lists and maps may lie in each other.
 const DEPTH: usize = 200;
@@ -32,6 +37,10 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     environment.add_filter(REPEATED, repeated);
     environment.add_filter(KEPT, kept);
     environment.add_filter("sum", sum);
+    environment.add_filter("split", split);
+    environment.add_filter("lines", lines);
+    environment.add_filter(FORMAT, filters::format);
+    environment.add_filter("format", format);
     environment.add_test("in", is_in);
     // Joins lists without counting, and is not in Jinja.
     environment.remove_filter("chain");
@@ -42,9 +51,66 @@ pub(super) fn install(environment: &mut Environment<'_>) {
 /// # Errors
 /// When the rendering cannot pay, and when lists lie too deep in each other.
 pub(super) fn pay(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
-    let mut bill = Bill { state, n_open: 0 };
+    weigh(state, value).map(drop)
+}
+
+/// Pays for a value, and says what it weighs.
+fn weigh(state: &State<'_, '_>, value: &Value) -> Result<u64, Error> {
+    let mut bill = Bill { state, n_open: 0, n_paid: 0 };
     bill.inside(value, 0)?;
-    bill.settle()
+    let weight = bill.n_paid + bill.n_open;
+    bill.settle()?;
+    Ok(weight)
+}
+
+/// Pays for what a method does. The engine counts the texts that filters work on, but not those that methods do.
+///
+/// # Errors
+/// When the rendering cannot pay, and for formats that are wider than any text needs.
+pub(super) fn pay_method(
+    state: &State<'_, '_>,
+    value: &Value,
+    name: &str,
+    arguments: &[Value],
+) -> Result<(), Error> {
+    let Some(text) = value.as_str() else {
+        // `count` and `index` compare it.
+        return pay(state, value);
+    };
+    state.consume_fuel(text.len() as u64 / 64)?;
+    match name {
+        "split" => pay_parts(state, text, arguments.first().and_then(Value::as_str)),
+        "splitlines" => pay_parts(state, text, Some("\n")),
+        "format" => {
+            let mut n_digits = 0;
+            for character in text.chars() {
+                n_digits = if character.is_ascii_digit() { n_digits + 1 } else { 0 };
+                if n_digits > 3 {
+                    return Err(refused("format: a number in it has more than three digits"));
+                }
+            }
+            pay_fields(state, text.matches('{').count(), arguments)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For a list of parts of a text, before it is made: each takes as much as 48 bytes of text.
+fn pay_parts(state: &State<'_, '_>, text: &str, separator: Option<&str>) -> Result<(), Error> {
+    let n_parts = match separator {
+        Some(separator) => text.matches(separator).count(),
+        None => text.len() / 2,
+    };
+    state.consume_fuel(n_parts as u64 * 3 / 4)
+}
+
+/// For a text with so many places, each of which may take any of the arguments.
+fn pay_fields(state: &State<'_, '_>, n_fields: usize, arguments: &[Value]) -> Result<(), Error> {
+    let mut n_bytes = 1_000;
+    for argument in arguments {
+        n_bytes += argument.as_str().map_or(0, str::len) as u64 + weigh(state, argument)? * TEXT as u64;
+    }
+    state.consume_fuel((n_fields as u64).saturating_mul(n_bytes) / 64)
 }
 
 /// Whether it is a list or a map.
@@ -54,8 +120,9 @@ fn holds(value: &Value) -> bool {
 
 struct Bill<'b, 's, 'e> {
     state: &'b State<'s, 'e>,
-    /// What is not paid for yet.
+    /// What is not paid for yet, and what is.
     n_open: u64,
+    n_paid: u64,
 }
 
 impl Bill<'_, '_, '_> {
@@ -66,6 +133,7 @@ impl Bill<'_, '_, '_> {
 
     fn settle(&mut self) -> Result<(), Error> {
         let n_steps = self.n_open / PER_STEP;
+        self.n_paid += n_steps * PER_STEP;
         self.n_open %= PER_STEP;
         if n_steps > 0 { self.state.consume_fuel(n_steps) } else { Ok(()) }
     }
@@ -167,6 +235,39 @@ fn sum(
         return Err(refused("sum: the start is a number"));
     }
     filters::sum(state, values, attribute, start, options)
+}
+
+fn split(
+    state: &State<'_, '_>,
+    value: &Value,
+    separator: Option<Arc<str>>,
+    most: Option<i64>,
+) -> Result<Value, Error> {
+    pay_parts(state, value.as_str().unwrap_or_default(), separator.as_deref())?;
+    filters::split(value, separator, most)
+}
+
+fn lines(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    pay_parts(state, value.as_str().unwrap_or_default(), Some("\n"))?;
+    filters::lines(value)
+}
+
+fn format(
+    state: &mut State<'_, '_>,
+    text: Value,
+    arguments: Rest<Value>,
+    named: Kwargs,
+) -> Result<Value, Error> {
+    let names: Vec<Value> = named.args().map(|name| named.peek(name)).collect::<Result<_, _>>()?;
+    let n_fields = text.as_str().map_or(0, |text| text.matches('%').count());
+    pay_fields(state, n_fields, &arguments)?;
+    pay_fields(state, n_fields, &names)?;
+    let mut all = vec![text];
+    all.extend(arguments.0);
+    if !names.is_empty() {
+        all.push(Value::from(named));
+    }
+    state.apply_filter(FORMAT, &all)
 }
 
 /// For `select('in', …)` and its relatives, which ask for each of many values.

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import overdrive.llm
 import pytest
+import tiny
 
 PROMPT = "then the"
 OPTIONS = {"max_tokens": 24, "temperature": 0.9, "seed": 5}
@@ -294,6 +295,15 @@ def test_no_tokens_are_asked_for(model):
 def test_messages_that_are_none(model, messages, error):
     with pytest.raises(error):
         model.chat(messages)
+
+
+def test_a_template_that_is_wrong_says_so_at_each_chat_and_texts_go_on(tmp_path):
+    keys = {"tokenizer.chat_template": "{% for message in %}"}
+    with overdrive.llm.load(tiny.write(tiny.VARIANTS["untied"], tmp_path / "wrong.gguf", keys), progress=False) as model:
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"wrong\.gguf: the chat template fails: .*line 1"):
+                model.apply_template("Hi")
+        assert model.has_template and len(model.generate("Hi", max_tokens=2, temperature=0).tokens) <= 2
 
 
 def test_a_file_without_a_template_cannot_chat(tiny_file):

@@ -299,7 +299,8 @@ def test_messages_that_are_none(model, messages, error):
 
 def test_a_template_that_is_wrong_says_so_at_each_chat_and_texts_go_on(tmp_path):
     keys = {"tokenizer.chat_template": "{% for message in %}"}
-    with overdrive.llm.load(tiny.write(tiny.VARIANTS["untied"], tmp_path / "wrong.gguf", keys), progress=False) as model:
+    path = tiny.write(tiny.VARIANTS["untied"], tmp_path / "wrong.gguf", keys)
+    with overdrive.llm.load(path, progress=False) as model:
         for _ in range(2):
             with pytest.raises(ValueError, match=r"wrong\.gguf: the chat template fails: .*line 1"):
                 model.apply_template("Hi")

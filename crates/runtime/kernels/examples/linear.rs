@@ -46,13 +46,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("reading: {read:.1} GB/s on {threads} threads; {n_cols} columns");
     for n in &counts {
         let values: Vec<f32> = (0..n * n_cols).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
-        let full = best(20, || drop(black_box(Rows::new(&values, n_cols))));
-        let lean = best(20, || drop(black_box(Rows::quantised(&values, n_cols))));
         let per_value = 1e9 / values.len() as f64;
+        let [floats, fine, coarse] = [Format::F32, Format::Q4_0, Format::Q4K]
+            .map(|format| best(20, || drop(black_box(Rows::prepare(&values, n_cols, [format])))) * per_value);
         println!(
-            "{n} rows: {:.2} ns for each value to prepare, {:.2} without a copy",
-            full * per_value,
-            lean * per_value
+            "{n} rows: {fine:.2} ns for each value to prepare, {coarse:.2} for K formats, {floats:.2} for floats"
         );
     }
     println!(
@@ -90,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for n in &counts {
                 let values: Vec<f32> =
                     (0..n * n_cols).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
-                let rows = Rows::new(&values, n_cols);
+                let rows = Rows::prepare(&values, n_cols, [format]);
                 // Part of the matrix when rows are many: a short call has a chance not to be disturbed.
                 let used = if *n > 16 {
                     let n_rows = (1usize << 28).div_ceil(n * n_cols).next_multiple_of(16).min(n_rows);

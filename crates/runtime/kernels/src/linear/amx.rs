@@ -1,8 +1,11 @@
 //! Products on processors with AMX: the integer part of 16 rows and 16 outputs is one instruction for each block.
 //!
-//! In: a product and its part. Out: its outputs. Few rows, and weights that are not quantised, take the way of AVX-512.
+//! In: a product and its part. Out: its outputs. Few rows, and weights that are not quantised, take the way of AVX-512; K formats
+//! that of `planes`.
 
 #![expect(unsafe_code, reason = "tile and vector instructions, addresses")]
+
+mod planes;
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -26,8 +29,13 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     // SAFETY: as the caller promises; tiles are released before anything else can want them.
     unsafe {
         if let Some(packing) = packing {
-            Shapes::of(packing.scales).set();
-            panel::compute::<Tiles>(product, groups, row_groups);
+            if packing.scales.span() > 1 {
+                Shapes::of::<{ 2 * BLOCK }>().set();
+                panel::compute::<planes::Planes>(product, groups, row_groups);
+            } else {
+                Shapes::of::<BLOCK>().set();
+                panel::compute::<Tiles>(product, groups, row_groups);
+            }
             asm!("tilerelease", options(nostack, preserves_flags));
         } else {
             avx512::compute(product, groups, row_groups);
@@ -46,14 +54,16 @@ struct Shapes {
 }
 
 impl Shapes {
-    /// Register 0: 16 x 16 sums. 1: codes of 16 rows. 2: code vectors of weights. 3 to 5 likewise.
-    fn of(scales: Scales) -> Self {
-        let n_cols = (if scales.has_halves() { BLOCK / 2 } else { BLOCK }) as u16;
+    /// All registers take 16 rows of 64 bytes (sums, or codes of 16 rows, or code vectors), except that with `N_COLS` 32 registers 1
+    /// and 4 take 32 codes of each row, and 2 and 5 their 8 vectors.
+    fn of<const N_COLS: usize>() -> Self {
         let mut shapes =
             Self { palette: 1, start_row: 0, unused: [0; 14], bytes_of_row: [0; 16], n_rows: [0; 16] };
-        for first in [0, 3] {
-            shapes.bytes_of_row[first..first + 3].copy_from_slice(&[64, n_cols, 64]);
-            shapes.n_rows[first..first + 3].copy_from_slice(&[16, 16, n_cols as u8 / 4]);
+        shapes.bytes_of_row[..8].fill(64);
+        shapes.n_rows[..8].fill(16);
+        for set in [0, 3] {
+            shapes.bytes_of_row[set + 1] = N_COLS as u16;
+            shapes.n_rows[set + 2] = (N_COLS / 4) as u8;
         }
         shapes
     }
@@ -91,9 +101,8 @@ impl Engine for Tiles {
         // SAFETY: as the caller promises.
         unsafe {
             match packing.scales.unpacked() {
-                Scales::SingleMin => multiply::<true, false>(panel, n_blocks, side, target, is_first),
-                Scales::SingleHalves => multiply::<false, true>(panel, n_blocks, side, target, is_first),
-                _ => multiply::<false, false>(panel, n_blocks, side, target, is_first),
+                Scales::SingleMin => multiply::<true>(panel, n_blocks, side, target, is_first),
+                _ => multiply::<false>(panel, n_blocks, side, target, is_first),
             }
         }
     }
@@ -108,7 +117,7 @@ struct Sides<'a> {
 
 /// While the vector unit scales the sums of one block, the tile unit computes those of the next.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-unsafe fn multiply<const MINIMA: bool, const HALVES: bool>(
+unsafe fn multiply<const MINIMA: bool>(
     panel: *const u8,
     n_blocks: usize,
     rows: &Side,
@@ -118,59 +127,50 @@ unsafe fn multiply<const MINIMA: bool, const HALVES: bool>(
     let mut dots = [const { Dots([MaybeUninit::uninit(); LANES * LANES]) }; 2];
     let [even, odd]: [*mut i32; 2] = dots.each_mut().map(|dots| dots.0.as_mut_ptr().cast());
     let sides = Sides { panel, rows };
-    // Of a block, or of its two halves.
-    let n_parts = if HALVES { 2 * n_blocks } else { n_blocks };
     // What tiles store waits behind earlier stores that miss the caches.
     avx512::ask::<LANES>(target);
     // SAFETY: `n_blocks` blocks are there on both sides, as the caller promises.
     unsafe {
         let mut sums = avx512::load::<LANES>(target, is_first);
-        if n_parts > 0 {
-            sides.dot::<0, MINIMA, HALVES>(0, even);
+        if n_blocks > 0 {
+            sides.dot::<0, MINIMA>(0, even);
         }
-        let mut part = 0;
-        while part + 2 < n_parts {
-            sides.dot::<1, MINIMA, HALVES>(part + 1, odd);
-            sides.scale::<MINIMA, HALVES>(part, even, &mut sums);
-            sides.dot::<0, MINIMA, HALVES>(part + 2, even);
-            sides.scale::<MINIMA, HALVES>(part + 1, odd, &mut sums);
-            part += 2;
+        let mut b = 0;
+        while b + 2 < n_blocks {
+            sides.dot::<1, MINIMA>(b + 1, odd);
+            sides.scale::<MINIMA>(b, even, &mut sums);
+            sides.dot::<0, MINIMA>(b + 2, even);
+            sides.scale::<MINIMA>(b + 1, odd, &mut sums);
+            b += 2;
         }
-        if part + 1 < n_parts {
-            sides.dot::<1, MINIMA, HALVES>(part + 1, odd);
+        if b + 1 < n_blocks {
+            sides.dot::<1, MINIMA>(b + 1, odd);
         }
-        if part < n_parts {
-            sides.scale::<MINIMA, HALVES>(part, even, &mut sums);
+        if b < n_blocks {
+            sides.scale::<MINIMA>(b, even, &mut sums);
         }
-        if part + 1 < n_parts {
-            sides.scale::<MINIMA, HALVES>(part + 1, odd, &mut sums);
+        if b + 1 < n_blocks {
+            sides.scale::<MINIMA>(b + 1, odd, &mut sums);
         }
         avx512::store(target, &sums);
     }
 }
 
 impl Sides<'_> {
-    /// Block, and half, of a part; address of the block in the panel.
+    /// Address of a block in the panel.
     #[inline(always)]
-    fn part<const MINIMA: bool, const HALVES: bool>(self, part: usize) -> (usize, usize, *const u8) {
-        let scales = if MINIMA || HALVES { 128 } else { 64 };
-        let (b, half) = if HALVES { (part / 2, part % 2) } else { (part, 0) };
-        (b, half, self.panel.wrapping_add(b * (scales + Codes::Eight.bytes())))
+    fn block<const MINIMA: bool>(self, b: usize) -> *const u8 {
+        self.panel.wrapping_add(b * (if MINIMA { 128 } else { 64 } + Codes::Eight.bytes()))
     }
 
     /// Sums of products of codes, by the tile registers of a set.
     ///
     /// # Safety
-    /// AMX with [`Shapes`] set; the part is there; `out` takes 16 x 16 numbers.
+    /// AMX with [`Shapes`] set; the block is there; `out` takes 16 x 16 numbers.
     #[inline(always)]
-    unsafe fn dot<const SET: usize, const MINIMA: bool, const HALVES: bool>(
-        self,
-        part: usize,
-        out: *mut i32,
-    ) {
-        let (b, half, block) = self.part::<MINIMA, HALVES>(part);
-        let a = self.rows.codes.wrapping_add(b * LANES * BLOCK + half * BLOCK / 2);
-        let w = block.wrapping_add(if MINIMA || HALVES { 128 } else { 64 } + half * 256);
+    unsafe fn dot<const SET: usize, const MINIMA: bool>(self, b: usize, out: *mut i32) {
+        let a = self.rows.codes.wrapping_add(b * LANES * BLOCK);
+        let w = self.block::<MINIMA>(b).wrapping_add(if MINIMA { 128 } else { 64 });
         // SAFETY: as the caller promises.
         unsafe { tile_dot::<SET>(a, w, out) };
     }
@@ -178,18 +178,13 @@ impl Sides<'_> {
     /// Adds what sums of products stand for.
     ///
     /// # Safety
-    /// AVX-512; the part is there; `dots` are its 16 x 16 numbers.
+    /// AVX-512; the block is there; `dots` are its 16 x 16 numbers.
     #[inline(always)]
-    unsafe fn scale<const MINIMA: bool, const HALVES: bool>(
-        self,
-        part: usize,
-        dots: *const i32,
-        sums: &mut [__m512; LANES],
-    ) {
-        let (b, half, block) = self.part::<MINIMA, HALVES>(part);
+    unsafe fn scale<const MINIMA: bool>(self, b: usize, dots: *const i32, sums: &mut [__m512; LANES]) {
+        let block = self.block::<MINIMA>(b);
         // SAFETY: as the caller promises.
         unsafe {
-            let scale = _mm512_load_ps(block.add(half * 64).cast());
+            let scale = _mm512_load_ps(block.cast());
             for (t, sum) in sums.iter_mut().enumerate() {
                 let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*self.rows.steps.add(b * LANES + t)));
                 let dots = _mm512_cvtepi32_ps(_mm512_load_si512(dots.add(t * LANES).cast()));

@@ -13,6 +13,8 @@ pub(crate) const LANES: usize = 16;
 pub(crate) const BLOCK: usize = 32;
 /// Blocks in a cell of packed weights.
 pub(crate) const CELL: usize = 8;
+/// Blocks in a span: 128 columns of a K format, whose scales are integers times one number.
+pub(crate) const SPAN: usize = 4;
 
 /// How the codes of a block are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,30 +52,41 @@ pub(crate) enum Scales {
     Super,
     /// 16 scales (f16) of 256 columns, 32 bytes unused; then for each block 16 factors of its first 16 columns (i8), 16 of its last.
     SuperHalves,
-    /// A cell is one block: 16 scales (f32). So are the following; weights are unpacked into them.
+    /// A cell is one block: 16 scales (f32). Into this and the following weights are unpacked.
     Single,
-    /// 16 scales, 16 minima (f32).
+    /// A cell is one block: 16 scales, 16 minima (f32).
     SingleMin,
-    /// 16 scales of the first 16 columns, 16 of the last (f32).
-    SingleHalves,
+    /// A cell is a span: 16 scales (f32); then for each block 16 factors of them (i32), 16 minima (f32).
+    SpanMin,
+    /// A cell is a span: 16 scales (f32); then for each block 16 factors of its first 16 columns (i32), 16 of its last.
+    SpanHalves,
 }
 
 impl Scales {
     /// Whether blocks have minima; the zero point is 0 then.
     pub(crate) const fn has_minima(self) -> bool {
-        matches!(self, Self::HalfMin | Self::Super | Self::SingleMin)
+        matches!(self, Self::HalfMin | Self::Super | Self::SingleMin | Self::SpanMin)
     }
 
-    /// Whether the halves of blocks have scales of their own.
+    /// Whether the halves of blocks have factors of their own.
     pub(crate) const fn has_halves(self) -> bool {
-        matches!(self, Self::SuperHalves | Self::SingleHalves)
+        matches!(self, Self::SuperHalves | Self::SpanHalves)
+    }
+
+    /// Blocks that are summed as integers before they are scaled: as many as activations have one step for.
+    pub(crate) const fn span(self) -> usize {
+        match self {
+            Self::Half | Self::HalfMin | Self::Single | Self::SingleMin => 1,
+            Self::Super | Self::SuperHalves | Self::SpanMin | Self::SpanHalves => SPAN,
+        }
     }
 
     /// Most blocks in a cell.
     pub(crate) const fn cell(self) -> usize {
         match self {
             Self::Half | Self::HalfMin | Self::Super | Self::SuperHalves => CELL,
-            Self::Single | Self::SingleMin | Self::SingleHalves => 1,
+            Self::Single | Self::SingleMin => 1,
+            Self::SpanMin | Self::SpanHalves => SPAN,
         }
     }
 
@@ -83,17 +96,19 @@ impl Scales {
             Self::Half => 32 * n_blocks,
             Self::HalfMin | Self::Single => 64 * n_blocks,
             Self::Super | Self::SuperHalves => 64 + 32 * n_blocks,
-            Self::SingleMin | Self::SingleHalves => 128 * n_blocks,
+            Self::SingleMin => 128 * n_blocks,
+            Self::SpanMin | Self::SpanHalves => 64 + 128 * n_blocks,
         };
         bytes.next_multiple_of(64)
     }
 
     /// The same, unpacked.
     pub(crate) const fn unpacked(self) -> Self {
-        match (self.has_minima(), self.has_halves()) {
-            (true, _) => Self::SingleMin,
-            (false, true) => Self::SingleHalves,
-            (false, false) => Self::Single,
+        match self {
+            Self::Half | Self::Single => Self::Single,
+            Self::HalfMin | Self::SingleMin => Self::SingleMin,
+            Self::Super | Self::SpanMin => Self::SpanMin,
+            Self::SuperHalves | Self::SpanHalves => Self::SpanHalves,
         }
     }
 }
@@ -168,7 +183,7 @@ macro_rules! kinds {
 }
 
 kinds!(CodesKind, Codes: Four Five Six Eight);
-kinds!(ScalesKind, Scales: Half HalfMin Super SuperHalves Single SingleMin SingleHalves);
+kinds!(ScalesKind, Scales: Half HalfMin Super SuperHalves Single SingleMin SpanMin SpanHalves);
 
 /// Names the types of a packing in an expression.
 macro_rules! with_packing {

@@ -36,6 +36,7 @@ pub use rows::Rows;
 use crate::cpu::{Level, level};
 use layout::{BLOCK, LANES, Packing};
 use memory::Parts;
+use rows::Coded;
 
 /// Bytes of activations that stay in the second cache beside a panel of weights.
 const TILE_BYTES: usize = 1 << 20;
@@ -46,7 +47,7 @@ const PARTS: usize = 4;
 /// less than one after the other.
 ///
 /// # Panics
-/// When shapes do not fit, or rows for quantised matrices ([`Rows::quantised`]) meet another.
+/// When shapes do not fit, or rows were not prepared for the format of a matrix ([`Rows::suit`]).
 pub fn multiply(products: &mut [(&Matrix, &mut [f32])], rows: &Rows) {
     multiply_at(level(), products, rows);
 }
@@ -56,18 +57,18 @@ pub(crate) fn multiply_at(level: Level, products: &mut [(&Matrix, &mut [f32])], 
     for (matrix, out) in &*products {
         assert_eq!(matrix.n_cols(), rows.n_cols(), "columns of {matrix:?} and values of a row");
         assert_eq!(out.len(), rows.len() * matrix.n_rows(), "outputs of {matrix:?} for {} rows", rows.len());
-        assert!(matrix.is_quantised() || rows.has_values(), "{matrix:?} wants rows with their values");
+        assert!(rows.suit(matrix.format()), "rows were not prepared for {matrix:?}");
     }
     if rows.is_empty() {
         return;
     }
     let products: Vec<Product<'_>> = products
         .iter_mut()
-        .map(|(matrix, out)| Product {
-            matrix,
-            rows,
-            bias: rows.bias(Packing::of(matrix.format()).map_or(0, |packing| packing.zero)),
-            out: Parts::new(out),
+        .map(|(matrix, out)| {
+            let packing = Packing::of(matrix.format());
+            let coded = packing.and_then(|packing| rows.coded(packing.scales.span()));
+            let bias = coded.zip(packing).map_or(&[][..], |(coded, packing)| coded.bias(packing.zero));
+            Product { matrix, rows, coded, bias, out: Parts::new(out) }
         })
         .collect();
     let n_groups: usize = products.iter().map(|product| product.matrix.n_groups()).sum();
@@ -117,7 +118,9 @@ fn for_each_product<'a>(
 pub(crate) struct Product<'a> {
     matrix: &'a Matrix,
     rows: &'a Rows,
-    /// As [`Rows::bias`] gives it.
+    /// The rows as codes; none where the matrix is not quantised.
+    coded: Option<&'a Coded>,
+    /// As [`Coded::bias`] gives it.
     bias: &'a [i32],
     /// `(rows, n_rows)`.
     out: Parts<'a, f32>,

@@ -1,10 +1,11 @@
 //! The truth for all kernels: what a product is, written as plainly as possible.
 //!
-//! In: a packed matrix, prepared rows. Out: for each output one `f32`, summed over blocks of 32 columns in ascending order:
-//! `sum = fma(scale · step, Σ (code - zero) · a, sum)`, then, where blocks have minima, `sum = fma(minimum, step · Σ a, sum)`. The sums
-//! of codes are exact integers. Weights that are not quantised: `sum = fma(weight, x, sum)`, column for column.
+//! In: a packed matrix, prepared rows. Out: for each output one `f32`, summed in ascending order over blocks of 32 columns:
+//! `sum = fma(scale · step, Σ (code - zero) · a, sum)`, then, where blocks have minima, `sum = fma(minimum, step · Σ a, sum)`. K formats
+//! have the minima of 4 blocks first, then once for all 128 columns `sum = fma(scale · step, Σ factor · (code - zero) · a, sum)`.
+//! The sums of codes are exact integers. Weights that are not quantised: `sum = fma(weight, x, sum)`, column for column.
 
-use super::layout::{BLOCK, Codes, LANES, Packing, Scales};
+use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
 use super::matrix::Matrix;
 use super::rows::Rows;
 use crate::format::Format;
@@ -19,22 +20,36 @@ pub(crate) fn product(matrix: &Matrix, g: usize, rows: &Rows, row: usize) -> [f3
 }
 
 fn quantised(matrix: &Matrix, group: &[u8], rows: &Rows, row: usize) -> [f32; LANES] {
+    let span = Packing::of(matrix.format()).map_or(1, |packing| packing.scales.span());
+    let coded = rows.coded(span).expect("products ask for rows of the matrix's kind");
     let mut sums = [0.0f32; LANES];
-    for b in 0..matrix.n_cols() / BLOCK {
-        let block = Unpacked::new(matrix.format(), matrix.n_cols(), group, b);
-        let (codes, step) = rows.block(row, b);
+    for first in (0..matrix.n_cols() / BLOCK).step_by(span) {
+        let blocks: Vec<Unpacked> = (first..first + span)
+            .map(|b| Unpacked::new(matrix.format(), matrix.n_cols(), group, b))
+            .collect();
         for (lane, sum) in sums.iter_mut().enumerate() {
-            // Where a block has one scale, its halves are summed before they are scaled.
-            let n_columns = if block.has_halves { BLOCK / 2 } else { BLOCK };
-            for first in (0..BLOCK).step_by(n_columns) {
-                let dot: i32 = (first..first + n_columns)
-                    .map(|k| (i32::from(block.codes[lane][k]) - i32::from(block.zero)) * i32::from(codes[k]))
-                    .sum();
-                *sum = (block.scales[first / 16][lane] * step).mul_add(dot as f32, *sum);
+            let (mut whole, mut step) = (0, 0.0);
+            let mut minima = [0.0; SPAN];
+            for (j, block) in blocks.iter().enumerate() {
+                let codes;
+                (codes, step) = coded.block(row, first + j);
+                for (k, code) in codes.iter().enumerate() {
+                    let weight = i32::from(block.codes[lane][k]) - i32::from(block.zero);
+                    whole += block.factors[k / 16][lane] * weight * i32::from(*code);
+                }
+                minima[j] = step * codes.iter().copied().map(i32::from).sum::<i32>() as f32;
             }
-            if block.has_minima {
-                let total: i32 = codes.iter().copied().map(i32::from).sum();
-                *sum = block.minima[lane].mul_add(step * total as f32, *sum);
+            let add_minima = |sum: &mut f32| {
+                for (block, total) in blocks.iter().zip(minima).filter(|(block, _)| block.has_minima) {
+                    *sum = block.minima[lane].mul_add(total, *sum);
+                }
+            };
+            if span > 1 {
+                add_minima(sum);
+            }
+            *sum = (blocks[0].scales[lane] * step).mul_add(whole as f32, *sum);
+            if span == 1 {
+                add_minima(sum);
             }
         }
     }
@@ -70,11 +85,11 @@ pub(crate) fn float_weight(format: Format, group: &[u8], k: usize, lane: usize) 
 pub(crate) struct Unpacked {
     /// `(row, column)`.
     codes: [[u8; BLOCK]; LANES],
-    /// Of the first and the last 16 columns; equal where `has_halves` is not set.
-    scales: [[f32; LANES]; 2],
+    scales: [f32; LANES],
+    /// Of the scale, for the first and the last 16 columns; 1 in formats that have none.
+    factors: [[i32; LANES]; 2],
     minima: [f32; LANES],
     zero: u8,
-    has_halves: bool,
     has_minima: bool,
 }
 
@@ -90,19 +105,20 @@ impl Unpacked {
         let codes = &codes[within * packing.codes.bytes()..][..packing.codes.bytes()];
         let mut block = Self {
             codes: [[0; BLOCK]; LANES],
-            scales: [[0.0; LANES]; 2],
+            scales: [0.0; LANES],
+            factors: [[1; LANES]; 2],
             minima: [0.0; LANES],
             zero: packing.zero,
-            has_halves: packing.scales.has_halves(),
             has_minima: packing.scales.has_minima(),
         };
         for lane in 0..LANES {
             for k in 0..BLOCK {
                 block.codes[lane][k] = code(packing.codes, codes, lane, k);
             }
-            let [first, last, minimum] = factors(packing.scales, scales, lane, within);
-            block.scales[0][lane] = first;
-            block.scales[1][lane] = last;
+            let (scale, [first, last], minimum) = factors(packing.scales, scales, lane, within);
+            block.scales[lane] = scale;
+            block.factors[0][lane] = first;
+            block.factors[1][lane] = last;
             block.minima[lane] = minimum;
         }
         block
@@ -112,7 +128,8 @@ impl Unpacked {
     pub(crate) fn decode(&self, lane: usize, out: &mut [f32]) {
         for (k, out) in out.iter_mut().enumerate() {
             let code = f32::from(self.codes[lane][k]) - f32::from(self.zero);
-            let scaled = self.scales[k / 16][lane] * code;
+            // Products of a half and a small integer are exact.
+            let scaled = self.scales[lane] * self.factors[k / 16][lane] as f32 * code;
             *out = if self.has_minima { scaled + self.minima[lane] } else { scaled };
         }
     }
@@ -133,25 +150,22 @@ fn code(kind: Codes, codes: &[u8], lane: usize, k: usize) -> u8 {
     low | high << 4
 }
 
-/// Scales of the first and last 16 columns, minimum. Products of a half and a small integer are exact.
-fn factors(kind: Scales, scales: &[u8], lane: usize, b: usize) -> [f32; 3] {
+/// Scale, its factors for the first and last 16 columns, minimum. Products of a half and a small integer are exact.
+fn factors(kind: Scales, scales: &[u8], lane: usize, b: usize) -> (f32, [i32; 2], f32) {
     let half = |at: usize| half::f16::from_le_bytes([scales[at], scales[at + 1]]).to_f32();
     let inner = |at: usize| scales[64 + b * 32 + at + lane];
     match kind {
-        Scales::Half => [half(b * 32 + lane * 2), half(b * 32 + lane * 2), 0.0],
-        Scales::HalfMin => {
-            let scale = half(b * 64 + lane * 2);
-            [scale, scale, half(b * 64 + 32 + lane * 2)]
-        }
+        Scales::Half => (half(b * 32 + lane * 2), [1; 2], 0.0),
+        Scales::HalfMin => (half(b * 64 + lane * 2), [1; 2], half(b * 64 + 32 + lane * 2)),
         Scales::Super => {
-            let scale = half(lane * 2) * f32::from(inner(0));
-            [scale, scale, -(half(32 + lane * 2) * f32::from(inner(16)))]
+            let minimum = -(half(32 + lane * 2) * f32::from(inner(16)));
+            (half(lane * 2), [i32::from(inner(0)); 2], minimum)
         }
         Scales::SuperHalves => {
-            let scale = half(lane * 2);
-            [scale * f32::from(inner(0).cast_signed()), scale * f32::from(inner(16).cast_signed()), 0.0]
+            let factors = [0, 16].map(|at| i32::from(inner(at).cast_signed()));
+            (half(lane * 2), factors, 0.0)
         }
-        Scales::Single | Scales::SingleMin | Scales::SingleHalves => {
+        Scales::Single | Scales::SingleMin | Scales::SpanMin | Scales::SpanHalves => {
             unreachable!("no format is packed with unpacked scales")
         }
     }

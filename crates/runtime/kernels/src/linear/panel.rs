@@ -9,14 +9,15 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::Product;
-use super::layout::{BLOCK, Codes, LANES, Packing, Scales};
+use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
+use super::rows::code_run;
 
 /// Blocks in a run, and groups that are unpacked at once: with the codes of 16 rows they fill the first cache. Whole cells.
-const RUN: usize = 32;
+pub(crate) const RUN: usize = 32;
 const PANELS: usize = 2;
-const MOST_BYTES: usize = RUN * (Codes::Eight.bytes() + Scales::SingleMin.bytes(1));
+pub(crate) const MOST_BYTES: usize = RUN * Codes::Eight.bytes() + RUN / SPAN * Scales::SpanMin.bytes(SPAN);
 
-/// Unpacked weights of a run of a group: for each block its scales (f32), then its 8 code vectors.
+/// Unpacked weights of a run of a group, most often cells of unpacked scales with 8 code vectors for each block.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Panel([MaybeUninit<u8>; MOST_BYTES]);
@@ -29,16 +30,19 @@ pub(crate) struct Side {
     pub(crate) totals: *const f32,
     /// Not to be read where the zero point is 0.
     pub(crate) bias: *const i32,
+    /// Bytes from the codes of a row to those of the next.
+    pub(crate) stride: usize,
 }
 
 impl Side {
     /// The same from a later lane on.
     pub(crate) fn lane(&self, lane: usize) -> Self {
         Self {
-            codes: self.codes.wrapping_add(lane * BLOCK),
+            codes: self.codes.wrapping_add(lane * self.stride),
             steps: self.steps.wrapping_add(lane),
             totals: self.totals.wrapping_add(lane),
             bias: self.bias.wrapping_add(lane),
+            stride: self.stride,
         }
     }
 }
@@ -64,15 +68,17 @@ impl Target {
 }
 
 impl Product<'_> {
-    /// Rows of a group, from a block on.
+    /// Rows of a group, from a block on, for a quantised matrix.
     pub(crate) fn side(&self, row_group: usize, block: usize) -> Side {
-        let place = (row_group * self.rows.n_blocks() + block) * self.rows.lanes();
-        let halves = Packing::of(self.matrix.format()).is_some_and(|packing| packing.scales.has_halves());
+        let scales = Packing::of(self.matrix.format()).map_or(Scales::Half, |packing| packing.scales);
+        let coded = self.coded.expect("rows for quantised matrices have codes");
+        let (codes, steps, totals, place) = coded.place(row_group, block);
         Side {
-            codes: self.rows.code_blocks().as_ptr().wrapping_add(place).cast(),
-            steps: self.rows.steps().as_ptr().wrapping_add(place),
-            totals: self.rows.totals().as_ptr().wrapping_add(place),
-            bias: self.bias.as_ptr().wrapping_add(place << u32::from(halves)),
+            codes,
+            steps,
+            totals,
+            bias: self.bias.as_ptr().wrapping_add(place << u32::from(scales.has_halves())),
+            stride: code_run(scales.span()),
         }
     }
 
@@ -90,6 +96,11 @@ impl Product<'_> {
 
 /// What a level does with a panel.
 pub(crate) trait Engine {
+    /// Blocks that are unpacked at once: whole cells, at most [`RUN`].
+    fn run(_: Packing) -> usize {
+        RUN
+    }
+
     /// Unpacks the blocks of a run of a group.
     ///
     /// # Safety
@@ -122,12 +133,13 @@ pub(crate) unsafe fn compute<E: Engine>(
 ) {
     let Some(packing) = Packing::of(product.matrix.format()) else { return };
     let n_blocks = product.matrix.n_cols() / BLOCK;
+    let run = E::run(packing);
     let mut panels = [Panel([MaybeUninit::uninit(); MOST_BYTES]); PANELS];
     for start in groups.clone().step_by(PANELS) {
         let groups = start..groups.end.min(start + PANELS);
         // Without columns there is one run of none: outputs are zeros.
-        for first in (0..n_blocks.max(1)).step_by(RUN) {
-            let n = RUN.min(n_blocks - first);
+        for first in (0..n_blocks.max(1)).step_by(run) {
+            let n = run.min(n_blocks - first);
             for (g, panel) in groups.clone().zip(&mut panels) {
                 let cells = product.matrix.group(g).as_ptr().wrapping_add(packing.cell_start(first));
                 // SAFETY: the run begins at a cell and lies inside the group; a panel holds the largest run.

@@ -111,7 +111,7 @@ fn put_scales(kind: Scales, block: &Block, r: usize, b: usize, scales: &mut [u8]
             scales[64 + b * 32 + r] = block.inner[0];
             scales[64 + b * 32 + 16 + r] = block.inner[1];
         }
-        Scales::Single | Scales::SingleMin | Scales::SingleHalves => {
+        Scales::Single | Scales::SingleMin | Scales::SpanMin | Scales::SpanHalves => {
             unreachable!("no format is packed with unpacked scales")
         }
     }

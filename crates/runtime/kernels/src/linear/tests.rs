@@ -1,6 +1,6 @@
 //! Every level gives the bits of the oracle, and the oracle is the product that the formats define.
 
-use super::layout::BLOCK;
+use super::layout::{BLOCK, Packing, SPAN};
 use super::{Matrix, Rows, multiply_at};
 use crate::cpu::{Level, most_level};
 use crate::format::{Format, decode};
@@ -84,9 +84,9 @@ fn check(format: Format, n_rows: usize, n_cols: usize, bytes: &[u8], values: &[f
     let matrix = Matrix::new(format, n_rows, n_cols, bytes).unwrap();
     let expected: Vec<f32> = values
         .chunks_exact(n_cols)
-        .flat_map(|row| product(Level::Scalar, &matrix, &Rows::new(row, n_cols)))
+        .flat_map(|row| product(Level::Scalar, &matrix, &Rows::prepare(row, n_cols, [format])))
         .collect();
-    let rows = Rows::new(values, n_cols);
+    let rows = Rows::prepare(values, n_cols, [format]);
     for level in levels() {
         let found = product(level, &matrix, &rows);
         for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
@@ -211,7 +211,7 @@ fn the_oracle_is_the_product_of_what_was_decoded() {
         let (n_rows, n_cols, n) = (33, 768, 3);
         let bytes = weights(format, n_rows, n_cols, &mut random);
         let values = activations(n, n_cols, &mut random);
-        let rows = Rows::new(&values, n_cols);
+        let rows = Rows::prepare(&values, n_cols, [format]);
         let matrix = Matrix::new(format, n_rows, n_cols, &bytes).unwrap();
         let found = product(Level::Scalar, &matrix, &rows);
         let mut decoded = vec![0.0; n_rows * n_cols];
@@ -219,7 +219,8 @@ fn the_oracle_is_the_product_of_what_was_decoded() {
         for row in 0..n {
             let activation = |k: usize| {
                 if matrix.is_quantised() {
-                    let (codes, step) = rows.block(row, k / BLOCK);
+                    let span = Packing::of(format).unwrap().scales.span();
+                    let (codes, step) = rows.coded(span).unwrap().block(row, k / BLOCK);
                     f64::from(step) * f64::from(codes[k % BLOCK])
                 } else {
                     f64::from(values[row * n_cols + k])
@@ -242,12 +243,20 @@ fn the_oracle_is_the_product_of_what_was_decoded() {
 fn activations_lose_at_most_half_a_step() {
     let mut random = Random(5);
     let values = activations(37, 160, &mut random);
-    let rows = Rows::new(&values, 160);
-    for (i, value) in values.iter().enumerate() {
-        let (codes, step) = rows.block(i / 160, i % 160 / BLOCK);
-        let error = (f32::from(codes[i % BLOCK]) * step - value).abs();
-        assert!(error <= step * 0.500_1, "{value} became {} steps of {step}", codes[i % BLOCK]);
-        assert!(codes.iter().any(|code| code.unsigned_abs() == 127));
+    let rows = Rows::prepare(&values, 160, [Format::Q8_0, Format::Q4K]);
+    for span in [1, SPAN] {
+        let coded = rows.coded(span).unwrap();
+        for (i, value) in values.iter().enumerate() {
+            let (codes, step) = coded.block(i / 160, i % 160 / BLOCK);
+            let error = (f32::from(codes[i % BLOCK]) * step - value).abs();
+            assert!(error <= step * 0.500_1, "{value} became {} steps of {step}", codes[i % BLOCK]);
+        }
+        for row in 0..37 {
+            let blocks: Vec<&[i8; BLOCK]> = (0..5).map(|b| coded.block(row, b).0).collect();
+            for codes in blocks.chunks(span) {
+                assert!(codes.iter().copied().flatten().any(|code| code.unsigned_abs() == 127));
+            }
+        }
     }
 }
 
@@ -286,7 +295,7 @@ fn threads_and_company_change_nothing() {
         })
         .collect();
     for n in [1, 4, 70] {
-        let rows = Rows::new(&activations(n, 512, &mut random), 512);
+        let rows = Rows::prepare(&activations(n, 512, &mut random), 512, formats);
         for level in levels() {
             let alone: Vec<Vec<f32>> = matrices.iter().map(|matrix| product(level, matrix, &rows)).collect();
             for threads in [1, 2, 3, 7] {
@@ -303,17 +312,26 @@ fn threads_and_company_change_nothing() {
 }
 
 #[test]
-fn quantised_rows_are_the_same_without_their_values() {
+fn rows_for_other_formats_change_nothing() {
     let mut random = Random(8);
-    let bytes = weights(Format::Q4K, 40, 256, &mut random);
-    let matrix = Matrix::new(Format::Q4K, 40, 256, &bytes).unwrap();
-    for n in [1, 2, 9, 300] {
-        let values = activations(n, 256, &mut random);
-        for level in levels() {
-            let found = product(level, &matrix, &Rows::quantised(&values, 256));
-            assert_eq!(found, product(level, &matrix, &Rows::new(&values, 256)));
+    for format in Format::ALL {
+        let bytes = weights(format, 40, 256, &mut random);
+        let matrix = Matrix::new(format, 40, 256, &bytes).unwrap();
+        for n in [1, 2, 9, 300] {
+            let values = activations(n, 256, &mut random);
+            for level in levels() {
+                let found = product(level, &matrix, &Rows::prepare(&values, 256, [format]));
+                assert_eq!(found, product(level, &matrix, &Rows::prepare(&values, 256, Format::ALL)));
+            }
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "rows were not prepared for Matrix(1 x 256 of Q4_K)")]
+fn rows_for_other_formats_are_refused() {
+    let matrix = Matrix::new(Format::Q4K, 1, 256, &[0; 144]).unwrap();
+    product(Level::Scalar, &matrix, &Rows::prepare(&[1.0; 256], 256, [Format::Q4_0, Format::F32]));
 }
 
 #[test]
@@ -329,13 +347,13 @@ fn shapes_that_do_not_fit_are_errors() {
 fn nothing_times_nothing_is_nothing() {
     let empty = Matrix::new(Format::Q4_0, 0, 32, &[]).unwrap();
     for level in levels() {
-        assert!(product(level, &empty, &Rows::new(&[1.0; 32], 32)).is_empty());
+        assert!(product(level, &empty, &Rows::prepare(&[1.0; 32], 32, Format::ALL)).is_empty());
         let matrix = Matrix::new(Format::Q8_0, 3, 32, &[0; 102]).unwrap();
-        assert!(product(level, &matrix, &Rows::new(&[], 32)).is_empty());
+        assert!(product(level, &matrix, &Rows::prepare(&[], 32, Format::ALL)).is_empty());
         for format in [Format::Q4_0, Format::F32] {
             let flat = Matrix::new(format, 20, 0, &[]).unwrap();
             let mut out = vec![0.0; 0];
-            multiply_at(level, &mut [(&flat, &mut out)], &Rows::new(&[], 0));
+            multiply_at(level, &mut [(&flat, &mut out)], &Rows::prepare(&[], 0, Format::ALL));
         }
     }
 }

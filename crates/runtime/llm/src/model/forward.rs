@@ -354,8 +354,10 @@ fn product(
 ) {
     let n_bytes = products.iter().map(|(matrix, _)| matrix.n_bytes()).sum();
     let n_outputs = products.iter().map(|(matrix, _)| matrix.n_rows()).sum::<usize>();
-    meter
-        .time(operator, n_bytes, 2 * n_outputs * rows.len(), || multiply(products, &Rows::new(rows, n_cols)));
+    meter.time(operator, n_bytes, 2 * n_outputs * rows.len(), || {
+        let rows = Rows::prepare(rows, n_cols, products.iter().map(|(matrix, _)| matrix.format()));
+        multiply(products, &rows);
+    });
 }
 
 /// Rotates each row, `n` values of several heads, by its own angles.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::load::{LoadCodes, LoadScales};
 use super::{few, many};
 use crate::linear::Product;
-use crate::linear::layout::{BLOCK, Codes, CodesKind};
+use crate::linear::layout::{Codes, CodesKind};
 use crate::linear::panel::{Side, Target};
 
 /// How dot products of bytes are made.
@@ -23,12 +23,12 @@ pub(super) trait Multiply {
     /// Adds products of code vectors and codes of rows. Compiled for the level of the caller.
     ///
     /// # Safety
-    /// AVX2 and what the way needs; codes of `T` rows at `a`, [`BLOCK`] bytes apart.
+    /// AVX2 and what the way needs; codes of `T` rows at `a`, so many bytes apart.
     unsafe fn dot<const T: usize>(
         kind: Codes,
         codes: &[__m256i; 8],
         vectors: Range<usize>,
-        a: *const i8,
+        a: (*const i8, usize),
         dots: &mut [__m256i; T],
     );
 
@@ -63,7 +63,7 @@ impl Multiply for Dots {
         _: Codes,
         codes: &[__m256i; 8],
         vectors: Range<usize>,
-        a: *const i8,
+        a: (*const i8, usize),
         dots: &mut [__m256i; T],
     ) {
         for i in vectors {
@@ -100,7 +100,7 @@ impl Multiply for Pairs {
         kind: Codes,
         codes: &[__m256i; 8],
         vectors: Range<usize>,
-        a: *const i8,
+        a: (*const i8, usize),
         dots: &mut [__m256i; T],
     ) {
         // Vectors whose products, two by two, fit 16 bits when they are added: 2 · 127 · (largest code) for each. Signed codes
@@ -159,7 +159,7 @@ impl Multiply for Pairs {
 /// # Safety
 /// AVX2; the codes are there.
 #[inline(always)]
-unsafe fn four(a: *const i8, t: usize, i: usize) -> __m256i {
+unsafe fn four((a, stride): (*const i8, usize), t: usize, i: usize) -> __m256i {
     // SAFETY: as the caller promises.
-    unsafe { _mm256_set1_epi32(a.add(t * BLOCK + 4 * i).cast::<i32>().read_unaligned()) }
+    unsafe { _mm256_set1_epi32(a.add(t * stride + 4 * i).cast::<i32>().read_unaligned()) }
 }

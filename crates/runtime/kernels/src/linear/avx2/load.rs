@@ -13,8 +13,8 @@ use std::arch::x86_64::{
 };
 
 use crate::linear::layout::{
-    CodesKind, Eight, Five, Four, Half, HalfMin, ScalesKind, Single, SingleHalves, SingleMin, Six, Super,
-    SuperHalves,
+    CodesKind, Eight, Five, Four, Half, HalfMin, ScalesKind, Single, SingleMin, Six, SpanHalves, SpanMin,
+    Super, SuperHalves,
 };
 
 /// How a block's code vectors are loaded, of 8 of its 16 rows.
@@ -31,11 +31,23 @@ pub(super) trait LoadScales: ScalesKind {
     unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors;
 }
 
-/// Scales of the first and last 16 columns; minima.
+/// What stands in front of codes. Parts that a kind does not have are zeros.
 #[derive(Clone, Copy)]
 pub(super) struct Factors {
-    pub(super) scales: [__m256; 2],
+    /// Of the block, or of its span.
+    pub(super) scale: __m256,
     pub(super) minima: __m256,
+    /// Integer factors of the scale, for the first and last 16 columns.
+    pub(super) inner: [__m256i; 2],
+}
+
+impl Factors {
+    /// Without integers.
+    #[inline(always)]
+    fn plain(scale: __m256, minima: __m256) -> Self {
+        // SAFETY: whoever has vectors has AVX2.
+        Self { scale, minima, inner: unsafe { [_mm256_setzero_si256(); 2] } }
+    }
 }
 
 impl LoadCodes for Four {
@@ -124,7 +136,7 @@ impl LoadScales for Half {
     #[inline(always)]
     unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors {
         // SAFETY: as the caller promises; 32 bytes for each block.
-        unsafe { Factors { scales: [halves(cell.add(32 * b + 16 * half)); 2], minima: _mm256_setzero_ps() } }
+        unsafe { Factors::plain(halves(cell.add(32 * b + 16 * half)), _mm256_setzero_ps()) }
     }
 }
 
@@ -134,7 +146,7 @@ impl LoadScales for HalfMin {
         // SAFETY: as the caller promises; 64 bytes for each block.
         unsafe {
             let scale = halves(cell.add(64 * b + 16 * half));
-            Factors { scales: [scale; 2], minima: halves(cell.add(64 * b + 32 + 16 * half)) }
+            Factors::plain(scale, halves(cell.add(64 * b + 32 + 16 * half)))
         }
     }
 }
@@ -144,13 +156,11 @@ impl LoadScales for Super {
     unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors {
         // SAFETY: as the caller promises; 64 bytes for the cell, 32 for each block.
         unsafe {
-            let inner = |at: usize| {
-                let eight = _mm_loadl_epi64(cell.add(at + 32 * b + 8 * half).cast());
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight))
-            };
-            let scale = _mm256_mul_ps(halves(cell.add(16 * half)), inner(64));
-            let minima = _mm256_mul_ps(halves(cell.add(32 + 16 * half)), inner(80));
-            Factors { scales: [scale; 2], minima: _mm256_xor_ps(minima, _mm256_set1_ps(-0.0)) }
+            let inner =
+                |at: usize| _mm256_cvtepu8_epi32(_mm_loadl_epi64(cell.add(at + 32 * b + 8 * half).cast()));
+            let minima = _mm256_mul_ps(halves(cell.add(32 + 16 * half)), _mm256_cvtepi32_ps(inner(80)));
+            let minima = _mm256_xor_ps(minima, _mm256_set1_ps(-0.0));
+            Factors { scale: halves(cell.add(16 * half)), minima, inner: [inner(64); 2] }
         }
     }
 }
@@ -160,12 +170,9 @@ impl LoadScales for SuperHalves {
     unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors {
         // SAFETY: as the caller promises; 64 bytes for the cell, 32 for each block.
         unsafe {
-            let outer = halves(cell.add(16 * half));
-            let scales = [64, 80].map(|at| {
-                let eight = _mm_loadl_epi64(cell.add(at + 32 * b + 8 * half).cast());
-                _mm256_mul_ps(outer, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)))
-            });
-            Factors { scales, minima: _mm256_setzero_ps() }
+            let inner = [64, 80]
+                .map(|at| _mm256_cvtepi8_epi32(_mm_loadl_epi64(cell.add(at + 32 * b + 8 * half).cast())));
+            Factors { scale: halves(cell.add(16 * half)), minima: _mm256_setzero_ps(), inner }
         }
     }
 }
@@ -174,10 +181,7 @@ impl LoadScales for Single {
     #[inline(always)]
     unsafe fn load(cell: *const u8, _: usize, half: usize) -> Factors {
         // SAFETY: as the caller promises; 64 bytes.
-        unsafe {
-            let scale = _mm256_load_ps(cell.add(32 * half).cast());
-            Factors { scales: [scale; 2], minima: _mm256_setzero_ps() }
-        }
+        unsafe { Factors::plain(_mm256_load_ps(cell.add(32 * half).cast()), _mm256_setzero_ps()) }
     }
 }
 
@@ -187,18 +191,32 @@ impl LoadScales for SingleMin {
         // SAFETY: as the caller promises; 128 bytes.
         unsafe {
             let scale = _mm256_load_ps(cell.add(32 * half).cast());
-            Factors { scales: [scale; 2], minima: _mm256_load_ps(cell.add(64 + 32 * half).cast()) }
+            Factors::plain(scale, _mm256_load_ps(cell.add(64 + 32 * half).cast()))
         }
     }
 }
 
-impl LoadScales for SingleHalves {
+impl LoadScales for SpanMin {
     #[inline(always)]
-    unsafe fn load(cell: *const u8, _: usize, half: usize) -> Factors {
-        // SAFETY: as the caller promises; 128 bytes.
+    unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors {
+        let cell = cell.wrapping_add(32 * half);
+        // SAFETY: as the caller promises; 64 bytes for the cell, 128 for each block.
         unsafe {
-            let scales = [0, 64].map(|at| _mm256_load_ps(cell.add(at + 32 * half).cast()));
-            Factors { scales, minima: _mm256_setzero_ps() }
+            let inner = _mm256_load_si256(cell.add(64 + 128 * b).cast());
+            let minima = _mm256_load_ps(cell.add(128 + 128 * b).cast());
+            Factors { scale: _mm256_load_ps(cell.cast()), minima, inner: [inner; 2] }
+        }
+    }
+}
+
+impl LoadScales for SpanHalves {
+    #[inline(always)]
+    unsafe fn load(cell: *const u8, b: usize, half: usize) -> Factors {
+        let cell = cell.wrapping_add(32 * half);
+        // SAFETY: as the caller promises; 64 bytes for the cell, 128 for each block.
+        unsafe {
+            let inner = [64, 128].map(|at| _mm256_load_si256(cell.add(at + 128 * b).cast()));
+            Factors { scale: _mm256_load_ps(cell.cast()), minima: _mm256_setzero_ps(), inner }
         }
     }
 }

@@ -10,19 +10,21 @@ mod dot;
 mod floats;
 
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps,
-    _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_mul_ps, _mm256_set1_epi8, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_store_ps,
-    _mm256_store_si256, _mm256_xor_si256,
+    __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps,
+    _mm256_fmadd_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_mul_ps, _mm256_mullo_epi32,
+    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_store_ps, _mm256_store_si256, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::Product;
 use super::layout::{
-    BLOCK, Codes, CodesKind, Eight, LANES, Packing, Scales, Single, SingleHalves, SingleMin, with_packing,
+    BLOCK, Codes, CodesKind, Eight, LANES, Packing, Scales, Single, SingleMin, SpanHalves, SpanMin,
+    with_packing,
 };
 use super::panel::{self, Engine, Side, Target};
-use super::{Product, rows};
+use super::rows::{self, code_place, code_run};
 use crate::cpu::has_avx_vnni;
 use dot::{Dots, Multiply, Pairs};
 use load::{LoadCodes, LoadScales};
@@ -50,7 +52,7 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     }
 }
 
-/// Adds the products of `n_blocks` blocks with `T` rows, of which `STRIDE` lie side by side. Codes are no larger than those of `L`.
+/// Adds the products of `n_blocks` blocks, whole spans, with `T` rows, of which `STRIDE` lie side by side. Codes are no larger than those of `L`.
 ///
 /// # Safety
 /// AVX2 and what `M` needs; so many blocks on both sides.
@@ -67,6 +69,7 @@ unsafe fn add<M, C, L, S, const T: usize, const STRIDE: usize, const AHEAD: usiz
     S: LoadScales,
 {
     let (has_minima, has_halves) = (const { S::KIND.has_minima() }, const { S::KIND.has_halves() });
+    let span = const { S::KIND.span() };
     let is_signed = M::SIGNED_EIGHT && matches!(L::KIND, Codes::Eight);
     // SAFETY: as the caller promises: all addresses lie in the `n_blocks` blocks.
     unsafe {
@@ -74,50 +77,84 @@ unsafe fn add<M, C, L, S, const T: usize, const STRIDE: usize, const AHEAD: usiz
         while done < n_blocks {
             let n = S::KIND.cell().min(n_blocks - done);
             let mut block = cell.add(S::KIND.bytes(n));
-            for b in 0..n {
-                if AHEAD > 0 {
-                    for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
-                        _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+            for first in (0..n).step_by(span) {
+                // Sums of a span, while they are integers.
+                let mut whole = [[_mm256_setzero_si256(); T]; 2];
+                for b in first..first + span {
+                    if AHEAD > 0 {
+                        for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
+                            _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+                        }
                     }
-                }
-                let at = (done + b) * STRIDE;
-                let a = side.codes.add(at * BLOCK);
-                for (h, sums) in sums.iter_mut().enumerate() {
-                    let mut codes = C::load(block, h);
-                    if is_signed {
-                        codes = codes.map(|code| _mm256_xor_si256(code, _mm256_set1_epi8(-128)));
-                    }
-                    let factors = S::load(cell, b, h);
-                    for part in 0..if has_halves { 2 } else { 1 } {
-                        let mut dots: [__m256i; T] = std::array::from_fn(|t| {
-                            if has_minima || is_signed {
-                                _mm256_setzero_si256()
-                            } else if has_halves {
-                                _mm256_set1_epi32(*side.bias.add(2 * at + part * STRIDE + t))
-                            } else {
-                                _mm256_set1_epi32(*side.bias.add(at + t))
+                    let at = (done + b) * STRIDE;
+                    let a = side.codes.add(code_place(span, STRIDE, done + b, 0));
+                    for (h, sums) in sums.iter_mut().enumerate() {
+                        let mut codes = C::load(block, h);
+                        if is_signed {
+                            codes = codes.map(|code| _mm256_xor_si256(code, _mm256_set1_epi8(-128)));
+                        }
+                        let factors = S::load(cell, b, h);
+                        for part in 0..if has_halves { 2 } else { 1 } {
+                            let mut dots: [__m256i; T] = std::array::from_fn(|t| {
+                                if has_minima || is_signed {
+                                    _mm256_setzero_si256()
+                                } else if has_halves {
+                                    _mm256_set1_epi32(*side.bias.add(2 * at + part * STRIDE + t))
+                                } else {
+                                    _mm256_set1_epi32(*side.bias.add(at + t))
+                                }
+                            });
+                            let vectors = if has_halves { 4 * part..4 * part + 4 } else { 0..8 };
+                            M::dot(L::KIND, &codes, vectors, (a, code_run(span)), &mut dots);
+                            for (whole, dot) in whole[h].iter_mut().zip(dots) {
+                                *whole = if span == 1 {
+                                    dot
+                                } else {
+                                    _mm256_add_epi32(*whole, _mm256_mullo_epi32(dot, factors.inner[part]))
+                                };
                             }
-                        });
-                        let vectors = if has_halves { 4 * part..4 * part + 4 } else { 0..8 };
-                        M::dot(L::KIND, &codes, vectors, a, &mut dots);
-                        for t in 0..T {
-                            let scale =
-                                _mm256_mul_ps(factors.scales[part], _mm256_set1_ps(*side.steps.add(at + t)));
-                            sums[t] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots[t]), sums[t]);
+                        }
+                        if span == 1 {
+                            scale(factors.scale, side.steps.add(at), &whole[h], sums);
+                        }
+                        if has_minima {
+                            for (t, sum) in sums.iter_mut().enumerate() {
+                                let total = _mm256_set1_ps(*side.totals.add(at + t));
+                                *sum = _mm256_fmadd_ps(factors.minima, total, *sum);
+                            }
                         }
                     }
-                    if has_minima {
-                        for (t, sum) in sums.iter_mut().enumerate() {
-                            let total = _mm256_set1_ps(*side.totals.add(at + t));
-                            *sum = _mm256_fmadd_ps(factors.minima, total, *sum);
-                        }
+                    block = block.add(C::KIND.bytes());
+                }
+                if span > 1 {
+                    let steps = side.steps.add((done + first) / span * STRIDE);
+                    for (h, sums) in sums.iter_mut().enumerate() {
+                        scale(S::load(cell, first, h).scale, steps, &whole[h], sums);
                     }
                 }
-                block = block.add(C::KIND.bytes());
             }
             cell = block;
             done += n;
         }
+    }
+}
+
+/// Adds what integers stand for.
+///
+/// # Safety
+/// AVX2 and FMA; a step for each row.
+#[inline(always)]
+unsafe fn scale<const T: usize>(
+    scale: __m256,
+    steps: *const f32,
+    dots: &[__m256i; T],
+    sums: &mut [__m256; T],
+) {
+    for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+        // SAFETY: as the caller promises.
+        let step = unsafe { _mm256_set1_ps(*steps.add(t)) };
+        // SAFETY: as the caller promises.
+        *sum = unsafe { _mm256_fmadd_ps(_mm256_mul_ps(scale, step), _mm256_cvtepi32_ps(*dot), *sum) };
     }
 }
 
@@ -221,7 +258,8 @@ impl<M: Multiply> Engine for Panels<M> {
         with_packing!(packing, L, _S => unsafe {
             match packing.scales.unpacked() {
                 Scales::SingleMin => M::many::<L, SingleMin>(panel, n_blocks, side, target, is_first),
-                Scales::SingleHalves => M::many::<L, SingleHalves>(panel, n_blocks, side, target, is_first),
+                Scales::SpanMin => M::many::<L, SpanMin>(panel, n_blocks, side, target, is_first),
+                Scales::SpanHalves => M::many::<L, SpanHalves>(panel, n_blocks, side, target, is_first),
                 _ => M::many::<L, Single>(panel, n_blocks, side, target, is_first),
             }
         });
@@ -230,28 +268,46 @@ impl<M: Multiply> Engine for Panels<M> {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn unpack<C: LoadCodes, S: LoadScales>(cells: *const u8, n_blocks: usize, panel: *mut u8) {
+    let span = const { S::KIND.span() };
     // SAFETY: all addresses lie in the `n_blocks` blocks, as the caller promises.
     unsafe {
         let (mut cell, mut place, mut done) = (cells, panel, 0);
         while done < n_blocks {
             let n = S::KIND.cell().min(n_blocks - done);
             let mut block = cell.add(S::KIND.bytes(n));
-            for b in 0..n {
-                let has_second = S::KIND.has_minima() || S::KIND.has_halves();
-                let codes_at = if has_second { 128 } else { 64 };
-                for h in 0..2 {
-                    let factors = S::load(cell, b, h);
-                    _mm256_store_ps(place.add(32 * h).cast(), factors.scales[0]);
-                    if has_second {
-                        let second = if S::KIND.has_minima() { factors.minima } else { factors.scales[1] };
-                        _mm256_store_ps(place.add(64 + 32 * h).cast(), second);
+            for first in (0..n).step_by(span) {
+                let unpacked = const { S::KIND.unpacked() };
+                let codes = place.add(unpacked.bytes(span));
+                let mut scales = place;
+                if span > 1 {
+                    for h in 0..2 {
+                        _mm256_store_ps(scales.add(32 * h).cast(), S::load(cell, first, h).scale);
                     }
-                    for (i, code) in C::load(block, h).into_iter().enumerate() {
-                        _mm256_store_si256(place.add(codes_at + 64 * i + 32 * h).cast(), code);
-                    }
+                    scales = scales.add(64);
                 }
-                place = place.add(codes_at + Codes::Eight.bytes());
-                block = block.add(C::KIND.bytes());
+                for j in 0..span {
+                    let has_second = unpacked.has_minima() || unpacked.has_halves();
+                    for h in 0..2 {
+                        let factors = S::load(cell, first + j, h);
+                        if span > 1 {
+                            _mm256_store_si256(scales.add(32 * h).cast(), factors.inner[0]);
+                        } else {
+                            _mm256_store_ps(scales.add(32 * h).cast(), factors.scale);
+                        }
+                        if unpacked.has_minima() {
+                            _mm256_store_ps(scales.add(64 + 32 * h).cast(), factors.minima);
+                        } else if unpacked.has_halves() {
+                            _mm256_store_si256(scales.add(64 + 32 * h).cast(), factors.inner[1]);
+                        }
+                        for (i, code) in C::load(block, h).into_iter().enumerate() {
+                            let at = j * Codes::Eight.bytes() + 64 * i + 32 * h;
+                            _mm256_store_si256(codes.add(at).cast(), code);
+                        }
+                    }
+                    scales = scales.add(if has_second { 128 } else { 64 });
+                    block = block.add(C::KIND.bytes());
+                }
+                place = codes.add(span * Codes::Eight.bytes());
             }
             cell = block;
             done += n;

@@ -12,29 +12,41 @@ use std::arch::x86_64::{
 };
 
 use crate::linear::layout::{
-    CodesKind, Eight, Five, Four, Half, HalfMin, ScalesKind, Single, SingleHalves, SingleMin, Six, Super,
-    SuperHalves,
+    CodesKind, Eight, Five, Four, Half, HalfMin, ScalesKind, Single, SingleMin, Six, SpanHalves, SpanMin,
+    Super, SuperHalves,
 };
 
 /// How a block's code vectors are loaded.
-pub(super) trait LoadCodes: CodesKind {
+pub(in crate::linear) trait LoadCodes: CodesKind {
     /// # Safety
     /// AVX-512; a block of the kind, aligned to 64 bytes.
     unsafe fn load(block: *const u8) -> [__m512i; 8];
 }
 
 /// How a block's scales are loaded.
-pub(super) trait LoadScales: ScalesKind {
+pub(in crate::linear) trait LoadScales: ScalesKind {
     /// # Safety
     /// AVX-512; scales of a cell with more than `b` blocks, aligned to 64 bytes.
     unsafe fn load(cell: *const u8, b: usize) -> Factors;
 }
 
-/// Scales of the first and last 16 columns; minima.
+/// What stands in front of codes. Parts that a kind does not have are zeros.
 #[derive(Clone, Copy)]
-pub(super) struct Factors {
-    pub(super) scales: [__m512; 2],
-    pub(super) minima: __m512,
+pub(in crate::linear) struct Factors {
+    /// Of the block, or of its span.
+    pub(in crate::linear) scale: __m512,
+    pub(in crate::linear) minima: __m512,
+    /// Integer factors of the scale, for the first and last 16 columns.
+    pub(in crate::linear) inner: [__m512i; 2],
+}
+
+impl Factors {
+    /// Without integers.
+    #[inline(always)]
+    fn plain(scale: __m512, minima: __m512) -> Self {
+        // SAFETY: whoever has vectors has AVX-512.
+        Self { scale, minima, inner: unsafe { [_mm512_setzero_si512(); 2] } }
+    }
 }
 
 impl LoadCodes for Four {
@@ -108,7 +120,7 @@ impl LoadScales for Half {
         // SAFETY: as the caller promises; 32 bytes for each block.
         unsafe {
             let scale = _mm512_cvtph_ps(_mm256_load_si256(cell.add(32 * b).cast()));
-            Factors { scales: [scale; 2], minima: _mm512_setzero_ps() }
+            Factors::plain(scale, _mm512_setzero_ps())
         }
     }
 }
@@ -120,7 +132,7 @@ impl LoadScales for HalfMin {
         unsafe {
             let scale = _mm512_cvtph_ps(_mm256_load_si256(cell.add(64 * b).cast()));
             let minima = _mm512_cvtph_ps(_mm256_load_si256(cell.add(64 * b + 32).cast()));
-            Factors { scales: [scale; 2], minima }
+            Factors::plain(scale, minima)
         }
     }
 }
@@ -134,9 +146,9 @@ impl LoadScales for Super {
             let outer_minima = _mm512_cvtph_ps(_mm256_load_si256(cell.add(32).cast()));
             let inner = _mm512_cvtepu8_epi32(_mm_loadu_si128(cell.add(64 + 32 * b).cast()));
             let inner_minima = _mm512_cvtepu8_epi32(_mm_loadu_si128(cell.add(80 + 32 * b).cast()));
-            let scale = _mm512_mul_ps(outer, _mm512_cvtepi32_ps(inner));
             let minima = _mm512_mul_ps(outer_minima, _mm512_cvtepi32_ps(inner_minima));
-            Factors { scales: [scale; 2], minima: _mm512_xor_ps(minima, _mm512_set1_ps(-0.0)) }
+            let minima = _mm512_xor_ps(minima, _mm512_set1_ps(-0.0));
+            Factors { scale: outer, minima, inner: [inner; 2] }
         }
     }
 }
@@ -149,8 +161,7 @@ impl LoadScales for SuperHalves {
             let outer = _mm512_cvtph_ps(_mm256_load_si256(cell.cast()));
             let first = _mm512_cvtepi8_epi32(_mm_loadu_si128(cell.add(64 + 32 * b).cast()));
             let last = _mm512_cvtepi8_epi32(_mm_loadu_si128(cell.add(80 + 32 * b).cast()));
-            let scales = [first, last].map(|inner| _mm512_mul_ps(outer, _mm512_cvtepi32_ps(inner)));
-            Factors { scales, minima: _mm512_setzero_ps() }
+            Factors { scale: outer, minima: _mm512_setzero_ps(), inner: [first, last] }
         }
     }
 }
@@ -159,7 +170,7 @@ impl LoadScales for Single {
     #[inline(always)]
     unsafe fn load(cell: *const u8, _: usize) -> Factors {
         // SAFETY: as the caller promises; 64 bytes.
-        unsafe { Factors { scales: [_mm512_load_ps(cell.cast()); 2], minima: _mm512_setzero_ps() } }
+        unsafe { Factors::plain(_mm512_load_ps(cell.cast()), _mm512_setzero_ps()) }
     }
 }
 
@@ -167,20 +178,32 @@ impl LoadScales for SingleMin {
     #[inline(always)]
     unsafe fn load(cell: *const u8, _: usize) -> Factors {
         // SAFETY: as the caller promises; 128 bytes.
+        unsafe { Factors::plain(_mm512_load_ps(cell.cast()), _mm512_load_ps(cell.add(64).cast())) }
+    }
+}
+
+impl LoadScales for SpanMin {
+    #[inline(always)]
+    unsafe fn load(cell: *const u8, b: usize) -> Factors {
+        // SAFETY: as the caller promises; 64 bytes for the cell, 128 for each block.
         unsafe {
-            let scale = _mm512_load_ps(cell.cast());
-            Factors { scales: [scale; 2], minima: _mm512_load_ps(cell.add(64).cast()) }
+            let inner = _mm512_load_si512(cell.add(64 + 128 * b).cast());
+            Factors {
+                scale: _mm512_load_ps(cell.cast()),
+                minima: _mm512_load_ps(cell.add(128 + 128 * b).cast()),
+                inner: [inner; 2],
+            }
         }
     }
 }
 
-impl LoadScales for SingleHalves {
+impl LoadScales for SpanHalves {
     #[inline(always)]
-    unsafe fn load(cell: *const u8, _: usize) -> Factors {
-        // SAFETY: as the caller promises; 128 bytes.
+    unsafe fn load(cell: *const u8, b: usize) -> Factors {
+        // SAFETY: as the caller promises; 64 bytes for the cell, 128 for each block.
         unsafe {
-            let scales = [_mm512_load_ps(cell.cast()), _mm512_load_ps(cell.add(64).cast())];
-            Factors { scales, minima: _mm512_setzero_ps() }
+            let inner = [64, 128].map(|at| _mm512_load_si512(cell.add(at + 128 * b).cast()));
+            Factors { scale: _mm512_load_ps(cell.cast()), minima: _mm512_setzero_ps(), inner }
         }
     }
 }

@@ -9,20 +9,23 @@ mod load;
 mod floats;
 
 use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
-    _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_epi8,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_store_ps,
-    _mm512_store_si512, _mm512_sub_epi8,
+    __m512, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_cvtepi32_ps,
+    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
+    _mm512_mullo_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_store_si512, _mm512_sub_epi8,
 };
 use std::ops::Range;
 
-use super::layout::{BLOCK, Eight, LANES, Packing, Scales, Single, SingleHalves, SingleMin, with_packing};
+use super::Product;
+use super::layout::{
+    BLOCK, Eight, LANES, Packing, Scales, Single, SingleMin, SpanHalves, SpanMin, with_packing,
+};
 use super::panel::{self, Engine, Side, Target};
-use super::{Product, rows};
-use load::{LoadCodes, LoadScales};
+use super::rows::{self, code_place, code_run};
+pub(super) use load::{LoadCodes, LoadScales};
 
 /// Bytes of weights that are asked for in advance.
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 
 /// Computes outputs of groups of the matrix for groups of rows.
 ///
@@ -39,7 +42,7 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     }
 }
 
-/// Adds the products of `n_blocks` blocks with `T` rows, of which `STRIDE` lie side by side.
+/// Adds the products of `n_blocks` blocks, whole spans, with `T` rows, of which `STRIDE` lie side by side.
 ///
 /// # Safety
 /// AVX-512 and VNNI; so many blocks on both sides.
@@ -51,55 +54,88 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
     sums: &mut [__m512; T],
 ) {
     let (has_minima, has_halves) = (const { S::KIND.has_minima() }, const { S::KIND.has_halves() });
+    let span = const { S::KIND.span() };
     // SAFETY: as the caller promises: all addresses lie in the `n_blocks` blocks.
     unsafe {
         let (mut cell, mut done) = (cells, 0);
         while done < n_blocks {
             let n = S::KIND.cell().min(n_blocks - done);
             let mut block = cell.add(S::KIND.bytes(n));
-            for b in 0..n {
-                if AHEAD > 0 {
-                    for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
-                        _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
-                    }
-                }
-                let codes = C::load(block);
-                let factors = S::load(cell, b);
-                let at = (done + b) * STRIDE;
-                let a = side.codes.add(at * BLOCK);
-                for half in 0..if has_halves { 2 } else { 1 } {
-                    let mut dots: [__m512i; T] = std::array::from_fn(|t| {
-                        if has_minima {
-                            _mm512_setzero_si512()
-                        } else if has_halves {
-                            _mm512_set1_epi32(*side.bias.add(2 * at + half * STRIDE + t))
-                        } else {
-                            _mm512_set1_epi32(*side.bias.add(at + t))
-                        }
-                    });
-                    for i in if has_halves { 4 * half..4 * half + 4 } else { 0..8 } {
-                        for (t, dot) in dots.iter_mut().enumerate() {
-                            let four = a.add(t * BLOCK + 4 * i).cast::<i32>().read_unaligned();
-                            *dot = _mm512_dpbusd_epi32(*dot, codes[i], _mm512_set1_epi32(four));
+            for first in (0..n).step_by(span) {
+                // Sums of a span, while they are integers.
+                let mut whole = [_mm512_setzero_si512(); T];
+                for b in first..first + span {
+                    if AHEAD > 0 {
+                        for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
+                            _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
                         }
                     }
-                    for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
-                        let step = _mm512_set1_ps(*side.steps.add(at + t));
-                        let scale = _mm512_mul_ps(factors.scales[half], step);
-                        *sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), *sum);
+                    let codes = C::load(block);
+                    let factors = S::load(cell, b);
+                    let at = (done + b) * STRIDE;
+                    let a = side.codes.add(code_place(span, STRIDE, done + b, 0));
+                    for half in 0..if has_halves { 2 } else { 1 } {
+                        let mut dots: [__m512i; T] = std::array::from_fn(|t| {
+                            if has_minima {
+                                _mm512_setzero_si512()
+                            } else if has_halves {
+                                _mm512_set1_epi32(*side.bias.add(2 * at + half * STRIDE + t))
+                            } else {
+                                _mm512_set1_epi32(*side.bias.add(at + t))
+                            }
+                        });
+                        for i in if has_halves { 4 * half..4 * half + 4 } else { 0..8 } {
+                            for (t, dot) in dots.iter_mut().enumerate() {
+                                let four = a.add(t * code_run(span) + 4 * i).cast::<i32>().read_unaligned();
+                                *dot = _mm512_dpbusd_epi32(*dot, codes[i], _mm512_set1_epi32(four));
+                            }
+                        }
+                        for (whole, dot) in whole.iter_mut().zip(dots) {
+                            *whole = if span == 1 {
+                                dot
+                            } else {
+                                _mm512_add_epi32(*whole, _mm512_mullo_epi32(dot, factors.inner[half]))
+                            };
+                        }
                     }
-                }
-                if has_minima {
-                    for (t, sum) in sums.iter_mut().enumerate() {
-                        let total = _mm512_set1_ps(*side.totals.add(at + t));
-                        *sum = _mm512_fmadd_ps(factors.minima, total, *sum);
+                    if span == 1 {
+                        scale(factors.scale, side.steps.add(at), &whole, sums);
                     }
+                    if has_minima {
+                        for (t, sum) in sums.iter_mut().enumerate() {
+                            let total = _mm512_set1_ps(*side.totals.add(at + t));
+                            *sum = _mm512_fmadd_ps(factors.minima, total, *sum);
+                        }
+                    }
+                    block = block.add(C::KIND.bytes());
                 }
-                block = block.add(C::KIND.bytes());
+                if span > 1 {
+                    let steps = side.steps.add((done + first) / span * STRIDE);
+                    scale(S::load(cell, first).scale, steps, &whole, sums);
+                }
             }
             cell = block;
             done += n;
         }
+    }
+}
+
+/// Adds what integers stand for.
+///
+/// # Safety
+/// AVX-512; a step for each row.
+#[inline(always)]
+unsafe fn scale<const T: usize>(
+    scale: __m512,
+    steps: *const f32,
+    dots: &[__m512i; T],
+    sums: &mut [__m512; T],
+) {
+    for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+        // SAFETY: as the caller promises.
+        let step = unsafe { _mm512_set1_ps(*steps.add(t)) };
+        // SAFETY: as the caller promises.
+        *sum = unsafe { _mm512_fmadd_ps(_mm512_mul_ps(scale, step), _mm512_cvtepi32_ps(*dot), *sum) };
     }
 }
 
@@ -194,7 +230,8 @@ impl Engine for Panels {
         unsafe {
             match packing.scales.unpacked() {
                 Scales::SingleMin => multiply::<SingleMin>(panel, n_blocks, side, target, is_first),
-                Scales::SingleHalves => multiply::<SingleHalves>(panel, n_blocks, side, target, is_first),
+                Scales::SpanMin => multiply::<SpanMin>(panel, n_blocks, side, target, is_first),
+                Scales::SpanHalves => multiply::<SpanHalves>(panel, n_blocks, side, target, is_first),
                 _ => multiply::<Single>(panel, n_blocks, side, target, is_first),
             }
         }
@@ -213,29 +250,44 @@ pub(super) unsafe fn unpack_signed(packing: Packing, cells: *const u8, n_blocks:
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")]
 unsafe fn unpack<C: LoadCodes, S: LoadScales>(zero: u8, cells: *const u8, n_blocks: usize, panel: *mut u8) {
     let zeros = _mm512_set1_epi8(zero.cast_signed());
+    let span = const { S::KIND.span() };
     // SAFETY: all addresses lie in the `n_blocks` blocks, as the caller promises.
     unsafe {
         let (mut cell, mut place, mut done) = (cells, panel, 0);
         while done < n_blocks {
             let n = S::KIND.cell().min(n_blocks - done);
             let mut block = cell.add(S::KIND.bytes(n));
-            for b in 0..n {
-                for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+            for first in (0..n).step_by(span) {
+                let mut scales = place.cast::<__m512>();
+                place = place.add(S::KIND.unpacked().bytes(span));
+                if span > 1 {
+                    scales.write(S::load(cell, first).scale);
+                    scales = scales.add(1);
                 }
-                let factors = S::load(cell, b);
-                _mm512_store_ps(place.cast(), factors.scales[0]);
-                place = place.add(64);
-                if S::KIND.has_minima() || S::KIND.has_halves() {
-                    let second = if S::KIND.has_minima() { factors.minima } else { factors.scales[1] };
-                    _mm512_store_ps(place.cast(), second);
-                    place = place.add(64);
+                for b in first..first + span {
+                    for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
+                        _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+                    }
+                    let factors = S::load(cell, b);
+                    if span > 1 {
+                        scales.cast::<__m512i>().write(factors.inner[0]);
+                    } else {
+                        scales.write(factors.scale);
+                    }
+                    scales = scales.add(1);
+                    if S::KIND.has_minima() {
+                        scales.write(factors.minima);
+                        scales = scales.add(1);
+                    } else if S::KIND.has_halves() {
+                        scales.cast::<__m512i>().write(factors.inner[1]);
+                        scales = scales.add(1);
+                    }
+                    for code in C::load(block) {
+                        _mm512_store_si512(place.cast(), _mm512_sub_epi8(code, zeros));
+                        place = place.add(64);
+                    }
+                    block = block.add(C::KIND.bytes());
                 }
-                for code in C::load(block) {
-                    _mm512_store_si512(place.cast(), _mm512_sub_epi8(code, zeros));
-                    place = place.add(64);
-                }
-                block = block.add(C::KIND.bytes());
             }
             cell = block;
             done += n;

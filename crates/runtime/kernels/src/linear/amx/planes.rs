@@ -1,0 +1,266 @@
+//! K formats on processors with AMX: a weight is its code times the integer factor of its block, in two planes of signed bytes.
+//!
+//! In: panels and rows. Out: sums for 16 rows by 16 outputs. `factor (code - zero) = 128 high + low`, so that tiles of 64 columns are full
+//! and the vector unit is only wanted once for a span of 128.
+
+#![expect(unsafe_code, reason = "tile and vector instructions, addresses")]
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __m512, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps,
+    _mm512_fmadd_ps, _mm512_load_ps, _mm512_load_si512, _mm512_mask_blend_epi8, _mm512_mul_ps,
+    _mm512_mullo_epi16, _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srli_epi16, _mm512_store_ps,
+    _mm512_store_si512, _mm512_sub_epi16,
+};
+use std::mem::MaybeUninit;
+
+use crate::linear::avx512::{self, AHEAD, LoadCodes, LoadScales};
+use crate::linear::layout::{BLOCK, LANES, Packing, SPAN, with_packing};
+use crate::linear::panel::{Engine, MOST_BYTES, Side, Target};
+
+/// Blocks that are unpacked at once: their two planes fill the first cache as 32 blocks of one plane do.
+const RUN: usize = 16;
+/// Bytes of 128 columns of 16 rows, in one plane.
+const PLANE: usize = SPAN * BLOCK * LANES;
+const _: () = assert!(RUN / SPAN * span_bytes(true) <= MOST_BYTES);
+
+/// Bytes of a span in a panel: 16 scales, for each block 16 minima where there are some (f32); then the low plane, the high one.
+const fn span_bytes(has_minima: bool) -> usize {
+    codes_at(has_minima) + 2 * PLANE
+}
+
+const fn codes_at(has_minima: bool) -> usize {
+    if has_minima { 64 + 64 * SPAN } else { 64 }
+}
+
+pub(super) struct Planes;
+
+impl Engine for Planes {
+    fn run(_: Packing) -> usize {
+        RUN
+    }
+
+    unsafe fn unpack(packing: Packing, cells: *const u8, n_blocks: usize, panel: *mut u8) {
+        // SAFETY: as the caller promises.
+        with_packing!(packing, C, S => unsafe { unpack::<C, S>(packing.zero, cells, n_blocks, panel) });
+    }
+
+    unsafe fn multiply(
+        packing: Packing,
+        panel: *const u8,
+        n_blocks: usize,
+        side: &Side,
+        target: &Target,
+        is_first: bool,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if packing.scales.has_minima() {
+                multiply::<true>(panel, n_blocks, side, target, is_first);
+            } else {
+                multiply::<false>(panel, n_blocks, side, target, is_first);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")]
+unsafe fn unpack<C: LoadCodes, S: LoadScales>(zero: u8, cells: *const u8, n_blocks: usize, panel: *mut u8) {
+    let (has_minima, has_halves) = (const { S::KIND.has_minima() }, const { S::KIND.has_halves() });
+    // SAFETY: all addresses lie in the `n_blocks` blocks, as the caller promises.
+    unsafe {
+        let (mut cell, mut place, mut done) = (cells, panel, 0);
+        while done < n_blocks {
+            let n = S::KIND.cell().min(n_blocks - done);
+            let mut block = cell.add(S::KIND.bytes(n));
+            for first in (0..n).step_by(SPAN) {
+                _mm512_store_ps(place.cast(), S::load(cell, first).scale);
+                let mut low = place.add(codes_at(has_minima));
+                for j in 0..SPAN {
+                    for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
+                        _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(AHEAD + 64 * line).cast());
+                    }
+                    let factors = S::load(cell, first + j);
+                    if has_minima {
+                        _mm512_store_ps(place.add(64 + 64 * j).cast(), factors.minima);
+                    }
+                    let inner = factors.inner.map(|inner| twice(inner));
+                    for (i, codes) in C::load(block).into_iter().enumerate() {
+                        let inner = inner[if has_halves { i / 4 } else { 0 }];
+                        let [low_codes, high_codes] = planes(codes, inner, zero);
+                        _mm512_store_si512(low.cast(), low_codes);
+                        _mm512_store_si512(low.add(PLANE).cast(), high_codes);
+                        low = low.add(64);
+                    }
+                    block = block.add(C::KIND.bytes());
+                }
+                place = place.add(span_bytes(has_minima));
+            }
+            cell = block;
+            done += n;
+        }
+    }
+}
+
+/// Each number as two of 16 bits.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn twice(numbers: __m512i) -> __m512i {
+    let low = _mm512_and_si512(numbers, _mm512_set1_epi32(0xffff));
+    _mm512_or_si512(low, _mm512_slli_epi32::<16>(numbers))
+}
+
+/// Low and high bytes of `factor (code - zero)`: at most 4096, and its lowest 7 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn planes(codes: __m512i, factors: __m512i, zero: u8) -> [__m512i; 2] {
+    const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+    let even = _mm512_and_si512(codes, _mm512_set1_epi16(0xff));
+    let odd = _mm512_srli_epi16::<8>(codes);
+    let [even, odd] = [even, odd].map(|codes| {
+        let codes = _mm512_sub_epi16(codes, _mm512_set1_epi16(i16::from(zero)));
+        _mm512_mullo_epi16(codes, factors)
+    });
+    let low = _mm512_mask_blend_epi8(ODD, even, _mm512_slli_epi16::<8>(odd));
+    let high = _mm512_mask_blend_epi8(ODD, _mm512_srli_epi16::<7>(even), _mm512_slli_epi16::<1>(odd));
+    [_mm512_and_si512(low, _mm512_set1_epi8(0x7f)), high]
+}
+
+/// Sums of products with the low and the high plane, 16 rows by 16 outputs each: what the tile unit stores for the vector unit.
+#[repr(C, align(64))]
+struct Dots([MaybeUninit<i32>; 2 * LANES * LANES]);
+
+/// Addresses of what a panel meets.
+#[derive(Clone, Copy)]
+struct Sides<'a> {
+    panel: *const u8,
+    rows: &'a Side,
+}
+
+/// While the vector unit scales the sums of one span, the tile unit computes those of the next.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+unsafe fn multiply<const MINIMA: bool>(
+    panel: *const u8,
+    n_blocks: usize,
+    rows: &Side,
+    target: &Target,
+    is_first: bool,
+) {
+    let mut dots = [const { Dots([MaybeUninit::uninit(); 2 * LANES * LANES]) }; 2];
+    let [even, odd]: [*mut i32; 2] = dots.each_mut().map(|dots| dots.0.as_mut_ptr().cast());
+    let sides = Sides { panel, rows };
+    let n_spans = n_blocks / SPAN;
+    avx512::ask::<LANES>(target);
+    // SAFETY: `n_blocks` blocks are there on both sides, as the caller promises.
+    unsafe {
+        let mut sums = avx512::load::<LANES>(target, is_first);
+        if n_spans > 0 {
+            sides.dot::<0, MINIMA>(0, even);
+        }
+        let mut s = 0;
+        while s + 2 < n_spans {
+            sides.dot::<1, MINIMA>(s + 1, odd);
+            sides.scale::<MINIMA>(s, even, &mut sums);
+            sides.dot::<0, MINIMA>(s + 2, even);
+            sides.scale::<MINIMA>(s + 1, odd, &mut sums);
+            s += 2;
+        }
+        if s + 1 < n_spans {
+            sides.dot::<1, MINIMA>(s + 1, odd);
+        }
+        if s < n_spans {
+            sides.scale::<MINIMA>(s, even, &mut sums);
+        }
+        if s + 1 < n_spans {
+            sides.scale::<MINIMA>(s + 1, odd, &mut sums);
+        }
+        avx512::store(target, &sums);
+    }
+}
+
+impl Sides<'_> {
+    /// Address of a span in the panel.
+    #[inline(always)]
+    fn span<const MINIMA: bool>(self, s: usize) -> *const u8 {
+        self.panel.wrapping_add(s * span_bytes(MINIMA))
+    }
+
+    /// Sums of products with both planes, by the tile registers of a set.
+    ///
+    /// # Safety
+    /// AMX with full tiles; the span is there; `out` takes 2 x 16 x 16 numbers.
+    #[inline(always)]
+    unsafe fn dot<const SET: usize, const MINIMA: bool>(self, s: usize, out: *mut i32) {
+        let a = self.rows.codes.wrapping_add(s * PLANE);
+        let w = self.span::<MINIMA>(s).wrapping_add(codes_at(MINIMA));
+        // SAFETY: as the caller promises.
+        unsafe { tile_dots::<SET>(a, w, out) };
+    }
+
+    /// Adds what sums of products stand for.
+    ///
+    /// # Safety
+    /// AVX-512; the span is there; `dots` are its 2 x 16 x 16 numbers.
+    #[inline(always)]
+    unsafe fn scale<const MINIMA: bool>(self, s: usize, dots: *const i32, sums: &mut [__m512; LANES]) {
+        let span = self.span::<MINIMA>(s);
+        // SAFETY: as the caller promises.
+        unsafe {
+            if MINIMA {
+                for j in 0..SPAN {
+                    let minima = _mm512_load_ps(span.add(64 + 64 * j).cast());
+                    for (t, sum) in sums.iter_mut().enumerate() {
+                        let total = _mm512_set1_ps(*self.rows.totals.add((s * SPAN + j) * LANES + t));
+                        *sum = _mm512_fmadd_ps(minima, total, *sum);
+                    }
+                }
+            }
+            let scale = _mm512_load_ps(span.cast());
+            for (t, sum) in sums.iter_mut().enumerate() {
+                let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*self.rows.steps.add(s * LANES + t)));
+                let low = _mm512_load_si512(dots.add(t * LANES).cast());
+                let high = _mm512_load_si512(dots.add((LANES + t) * LANES).cast());
+                let dots = _mm512_add_epi32(_mm512_slli_epi32::<7>(high), low);
+                *sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dots), *sum);
+            }
+        }
+    }
+}
+
+/// 16 rows of 128 codes times the two planes.
+///
+/// # Safety
+/// AMX with full tiles: 2 x 16 rows at `a`, 4 x 16 code vectors at `w`, room for 2 x 16 x 16 numbers at `out`.
+#[inline(always)]
+unsafe fn tile_dots<const SET: usize>(a: *const i8, w: *const u8, out: *mut i32) {
+    macro_rules! with {
+        ($low:literal, $high:literal) => {
+            // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+            unsafe {
+                asm!(
+                    concat!("tilezero ", $low),
+                    concat!("tilezero ", $high),
+                    "tileloadd tmm4, [{a} + {row}]",
+                    "tileloadd tmm5, [{w} + {row}]",
+                    concat!("tdpbssd ", $low, ", tmm4, tmm5"),
+                    "tileloadd tmm6, [{w} + {row} + 2048]",
+                    concat!("tdpbssd ", $high, ", tmm4, tmm6"),
+                    "tileloadd tmm7, [{a} + {row} + 1024]",
+                    "tileloadd tmm5, [{w} + {row} + 1024]",
+                    concat!("tdpbssd ", $low, ", tmm7, tmm5"),
+                    "tileloadd tmm6, [{w} + {row} + 3072]",
+                    concat!("tdpbssd ", $high, ", tmm7, tmm6"),
+                    concat!("tilestored [{out} + {row}], ", $low),
+                    concat!("tilestored [{out} + {row} + 1024], ", $high),
+                    a = in(reg) a,
+                    w = in(reg) w,
+                    out = in(reg) out,
+                    row = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                );
+            }
+        };
+    }
+    if SET == 0 { with!("tmm0", "tmm1") } else { with!("tmm2", "tmm3") }
+}

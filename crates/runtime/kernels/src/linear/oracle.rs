@@ -1,9 +1,9 @@
 //! The truth for all kernels: what a product is, written as plainly as possible.
 //!
 //! In: a packed matrix, prepared rows. Out: for each output one `f32`, summed in ascending order over blocks of 32 columns:
-//! `sum = fma(scale · step, Σ (code - zero) · a, sum)`, then, where blocks have minima, `sum = fma(minimum, step · Σ a, sum)`. K formats
-//! have the minima of 4 blocks first, then once for all 128 columns `sum = fma(scale · step, Σ factor · (code - zero) · a, sum)`.
-//! The sums of codes are exact integers. Weights that are not quantised: `sum = fma(weight, x, sum)`, column for column.
+//! `sum = fma(scale · step, Σ (code - zero) · a, sum)`, then, where blocks have minima, `sum = fma(minimum, step · Σ a, sum)`.
+//! K formats have the minima of 4 blocks first, then once for all 128 columns
+//! `sum = fma(scale · step, Σ factor · (code - zero) · a, sum)`. The sums of codes are exact integers. Weights that are not quantised: `sum = fma(weight, x, sum)`, column for column.
 
 use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
 use super::matrix::Matrix;

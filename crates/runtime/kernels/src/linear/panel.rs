@@ -12,15 +12,12 @@ use super::Product;
 use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
 use super::rows::code_run;
 
-/// Blocks in a run, and groups that are unpacked at once: with the codes of 16 rows they fill the first cache. Whole cells.
-pub(crate) const RUN: usize = 32;
-const PANELS: usize = 2;
-pub(crate) const MOST_BYTES: usize = RUN * Codes::Eight.bytes() + RUN / SPAN * Scales::SpanMin.bytes(SPAN);
+/// Bytes for all unpacked weights; a part of the second cache.
+const ROOM: usize = 72 << 10;
 
-/// Unpacked weights of a run of a group, most often cells of unpacked scales with 8 code vectors for each block.
-#[derive(Clone, Copy)]
+/// Unpacked weights of a run of some groups: most often cells of unpacked scales, with 8 code vectors for each block.
 #[repr(C, align(64))]
-struct Panel([MaybeUninit<u8>; MOST_BYTES]);
+struct Panels([MaybeUninit<u8>; ROOM]);
 
 /// Rows from a row and a block on, as addresses of what [`super::Rows`] holds.
 #[derive(Clone, Copy)]
@@ -96,10 +93,12 @@ impl Product<'_> {
 
 /// What a level does with a panel.
 pub(crate) trait Engine {
-    /// Blocks that are unpacked at once: whole cells, at most [`RUN`].
-    fn run(_: Packing) -> usize {
-        RUN
-    }
+    /// Blocks in a run, and groups that are unpacked at once: with the codes of 16 rows they fill the first cache. Whole cells.
+    const RUN: usize = 32;
+    const PANELS: usize = 2;
+    /// Bytes of a run of a group.
+    const PANEL_BYTES: usize =
+        Self::RUN * Codes::Eight.bytes() + Self::RUN / SPAN * Scales::SpanMin.bytes(SPAN);
 
     /// Unpacks the blocks of a run of a group.
     ///
@@ -133,24 +132,26 @@ pub(crate) unsafe fn compute<E: Engine>(
 ) {
     let Some(packing) = Packing::of(product.matrix.format()) else { return };
     let n_blocks = product.matrix.n_cols() / BLOCK;
-    let run = E::run(packing);
-    let mut panels = [Panel([MaybeUninit::uninit(); MOST_BYTES]); PANELS];
-    for start in groups.clone().step_by(PANELS) {
-        let groups = start..groups.end.min(start + PANELS);
+    const { assert!(E::PANELS * E::PANEL_BYTES <= ROOM) };
+    let mut panels = Panels([MaybeUninit::uninit(); ROOM]);
+    let panels: *mut u8 = panels.0.as_mut_ptr().cast();
+    for start in groups.clone().step_by(E::PANELS) {
+        let groups = start..groups.end.min(start + E::PANELS);
         // Without columns there is one run of none: outputs are zeros.
-        for first in (0..n_blocks.max(1)).step_by(run) {
-            let n = run.min(n_blocks - first);
-            for (g, panel) in groups.clone().zip(&mut panels) {
+        for first in (0..n_blocks.max(1)).step_by(E::RUN) {
+            let n = E::RUN.min(n_blocks - first);
+            for g in groups.clone() {
                 let cells = product.matrix.group(g).as_ptr().wrapping_add(packing.cell_start(first));
-                // SAFETY: the run begins at a cell and lies inside the group; a panel holds the largest run.
-                unsafe { E::unpack(packing, cells, n, panel.0.as_mut_ptr().cast()) };
+                // SAFETY: the run begins at a cell and lies inside the group; there is room for the largest runs.
+                unsafe { E::unpack(packing, cells, n, panels.add((g - start) * E::PANEL_BYTES)) };
             }
             for row_group in row_groups.clone() {
                 let side = product.side(row_group, first);
-                for (g, panel) in groups.clone().zip(&panels) {
+                for g in groups.clone() {
                     let target = product.target(g, row_group);
+                    let panel = panels.wrapping_add((g - start) * E::PANEL_BYTES);
                     // SAFETY: rows have as many blocks as the matrix; outputs are ours, as the caller promises.
-                    unsafe { E::multiply(packing, panel.0.as_ptr().cast(), n, &side, &target, first == 0) };
+                    unsafe { E::multiply(packing, panel, n, &side, &target, first == 0) };
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! K formats on processors with AMX: a weight is its code times the integer factor of its block, in two planes of signed bytes.
 //!
-//! In: panels and rows. Out: sums for 16 rows by 16 outputs. `factor (code - zero) = 128 high + low`, so that tiles of 64 columns are full
-//! and the vector unit is only wanted once for a span of 128.
+//! In: panels and rows. Out: sums for 16 rows by 16 outputs. `factor (code - zero) = 128 high + low`, so that tiles of 64 columns
+//! are full and the vector unit is only wanted once for a span of 128. Instructions of both take turns: neither's queue may fill.
 
 #![expect(unsafe_code, reason = "tile and vector instructions, addresses")]
 
@@ -17,13 +17,10 @@ use std::mem::MaybeUninit;
 
 use crate::linear::avx512::{self, AHEAD, LoadCodes, LoadScales};
 use crate::linear::layout::{BLOCK, LANES, Packing, SPAN, with_packing};
-use crate::linear::panel::{Engine, MOST_BYTES, Side, Target};
+use crate::linear::panel::{Engine, Side, Target};
 
-/// Blocks that are unpacked at once: their two planes fill the first cache as 32 blocks of one plane do.
-const RUN: usize = 16;
 /// Bytes of 128 columns of 16 rows, in one plane.
 const PLANE: usize = SPAN * BLOCK * LANES;
-const _: () = assert!(RUN / SPAN * span_bytes(true) <= MOST_BYTES);
 
 /// Bytes of a span in a panel: 16 scales, for each block 16 minima where there are some (f32); then the low plane, the high one.
 const fn span_bytes(has_minima: bool) -> usize {
@@ -37,9 +34,10 @@ const fn codes_at(has_minima: bool) -> usize {
 pub(super) struct Planes;
 
 impl Engine for Planes {
-    fn run(_: Packing) -> usize {
-        RUN
-    }
+    // Tiles wait long for their first sums in each run, and less for codes from the second cache.
+    const RUN: usize = 64;
+    const PANELS: usize = 1;
+    const PANEL_BYTES: usize = Self::RUN / SPAN * span_bytes(true);
 
     unsafe fn unpack(packing: Packing, cells: *const u8, n_blocks: usize, panel: *mut u8) {
         // SAFETY: as the caller promises.
@@ -136,9 +134,11 @@ struct Dots([MaybeUninit<i32>; 2 * LANES * LANES]);
 struct Sides<'a> {
     panel: *const u8,
     rows: &'a Side,
+    /// Of spans with even and odd numbers.
+    dots: [*mut i32; 2],
 }
 
-/// While the vector unit scales the sums of one span, the tile unit computes those of the next.
+/// While the vector unit scales the sums of one span, the tile unit stores those of the next and computes those behind.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 unsafe fn multiply<const MINIMA: bool>(
     panel: *const u8,
@@ -148,32 +148,23 @@ unsafe fn multiply<const MINIMA: bool>(
     is_first: bool,
 ) {
     let mut dots = [const { Dots([MaybeUninit::uninit(); 2 * LANES * LANES]) }; 2];
-    let [even, odd]: [*mut i32; 2] = dots.each_mut().map(|dots| dots.0.as_mut_ptr().cast());
-    let sides = Sides { panel, rows };
+    let dots: [*mut i32; 2] = dots.each_mut().map(|dots| dots.0.as_mut_ptr().cast());
+    let sides = Sides { panel, rows, dots };
+    // Cells are two spans.
     let n_spans = n_blocks / SPAN;
     avx512::ask::<LANES>(target);
     // SAFETY: `n_blocks` blocks are there on both sides, as the caller promises.
     unsafe {
         let mut sums = avx512::load::<LANES>(target, is_first);
         if n_spans > 0 {
-            sides.dot::<0, MINIMA>(0, even);
-        }
-        let mut s = 0;
-        while s + 2 < n_spans {
-            sides.dot::<1, MINIMA>(s + 1, odd);
-            sides.scale::<MINIMA>(s, even, &mut sums);
-            sides.dot::<0, MINIMA>(s + 2, even);
-            sides.scale::<MINIMA>(s + 1, odd, &mut sums);
-            s += 2;
-        }
-        if s + 1 < n_spans {
-            sides.dot::<1, MINIMA>(s + 1, odd);
-        }
-        if s < n_spans {
-            sides.scale::<MINIMA>(s, even, &mut sums);
-        }
-        if s + 1 < n_spans {
-            sides.scale::<MINIMA>(s + 1, odd, &mut sums);
+            sides.step::<0, MINIMA, true, false, false>(0, &mut sums);
+            sides.step::<1, MINIMA, true, true, false>(1, &mut sums);
+            for s in (2..n_spans).step_by(2) {
+                sides.step::<0, MINIMA, true, true, true>(s, &mut sums);
+                sides.step::<1, MINIMA, true, true, true>(s + 1, &mut sums);
+            }
+            sides.step::<0, MINIMA, false, true, true>(n_spans, &mut sums);
+            sides.step::<1, MINIMA, false, false, true>(n_spans + 1, &mut sums);
         }
         avx512::store(target, &sums);
     }
@@ -186,38 +177,85 @@ impl Sides<'_> {
         self.panel.wrapping_add(s * span_bytes(MINIMA))
     }
 
-    /// Sums of products with both planes, by the tile registers of a set.
+    /// Computes sums of span `s` in the tile registers of a set, stores those of the span before from the other set, and scales
+    /// those of the span before that, in turns.
     ///
     /// # Safety
-    /// AMX with full tiles; the span is there; `out` takes 2 x 16 x 16 numbers.
+    /// AVX-512, AMX with full tiles; the spans are there.
     #[inline(always)]
-    unsafe fn dot<const SET: usize, const MINIMA: bool>(self, s: usize, out: *mut i32) {
+    unsafe fn step<
+        const SET: usize,
+        const MINIMA: bool,
+        const DOT: bool,
+        const STORE: bool,
+        const SCALE: bool,
+    >(
+        self,
+        s: usize,
+        sums: &mut [__m512; LANES],
+    ) {
         let a = self.rows.codes.wrapping_add(s * PLANE);
         let w = self.span::<MINIMA>(s).wrapping_add(codes_at(MINIMA));
         // SAFETY: as the caller promises.
-        unsafe { tile_dots::<SET>(a, w, out) };
+        unsafe {
+            if DOT {
+                first_low::<SET>(a, w);
+            }
+            if SCALE {
+                self.scale::<MINIMA, 0>(s - 2, self.dots[SET], sums);
+            }
+            if DOT {
+                high::<SET>(w.wrapping_add(PLANE));
+            }
+            if STORE {
+                store_low::<SET>(self.dots[1 - SET]);
+            }
+            if SCALE {
+                self.scale::<MINIMA, 4>(s - 2, self.dots[SET], sums);
+            }
+            if DOT {
+                low::<SET>(a.wrapping_add(PLANE / 2), w.wrapping_add(PLANE / 2));
+            }
+            if SCALE {
+                self.scale::<MINIMA, 8>(s - 2, self.dots[SET], sums);
+            }
+            if DOT {
+                high::<SET>(w.wrapping_add(PLANE + PLANE / 2));
+            }
+            if STORE {
+                store_high::<SET>(self.dots[1 - SET].add(LANES * LANES));
+            }
+            if SCALE {
+                self.scale::<MINIMA, 12>(s - 2, self.dots[SET], sums);
+            }
+        }
     }
 
-    /// Adds what sums of products stand for.
+    /// Adds what sums of products stand for, of 4 rows.
     ///
     /// # Safety
     /// AVX-512; the span is there; `dots` are its 2 x 16 x 16 numbers.
     #[inline(always)]
-    unsafe fn scale<const MINIMA: bool>(self, s: usize, dots: *const i32, sums: &mut [__m512; LANES]) {
+    unsafe fn scale<const MINIMA: bool, const FIRST: usize>(
+        self,
+        s: usize,
+        dots: *const i32,
+        sums: &mut [__m512; LANES],
+    ) {
         let span = self.span::<MINIMA>(s);
         // SAFETY: as the caller promises.
         unsafe {
             if MINIMA {
                 for j in 0..SPAN {
                     let minima = _mm512_load_ps(span.add(64 + 64 * j).cast());
-                    for (t, sum) in sums.iter_mut().enumerate() {
+                    for (t, sum) in (FIRST..).zip(&mut sums[FIRST..FIRST + 4]) {
                         let total = _mm512_set1_ps(*self.rows.totals.add((s * SPAN + j) * LANES + t));
                         *sum = _mm512_fmadd_ps(minima, total, *sum);
                     }
                 }
             }
             let scale = _mm512_load_ps(span.cast());
-            for (t, sum) in sums.iter_mut().enumerate() {
+            for (t, sum) in (FIRST..).zip(&mut sums[FIRST..FIRST + 4]) {
                 let scale = _mm512_mul_ps(scale, _mm512_set1_ps(*self.rows.steps.add(s * LANES + t)));
                 let low = _mm512_load_si512(dots.add(t * LANES).cast());
                 let high = _mm512_load_si512(dots.add((LANES + t) * LANES).cast());
@@ -228,39 +266,150 @@ impl Sides<'_> {
     }
 }
 
-/// 16 rows of 128 codes times the two planes.
+/// Begins the sums of a set with 16 rows of 64 codes times the low plane.
 ///
 /// # Safety
-/// AMX with full tiles: 2 x 16 rows at `a`, 4 x 16 code vectors at `w`, room for 2 x 16 x 16 numbers at `out`.
+/// AMX with full tiles; a tile at each address.
 #[inline(always)]
-unsafe fn tile_dots<const SET: usize>(a: *const i8, w: *const u8, out: *mut i32) {
-    macro_rules! with {
-        ($low:literal, $high:literal) => {
-            // SAFETY: as the caller promises; the compiler itself uses no tile registers.
-            unsafe {
-                asm!(
-                    concat!("tilezero ", $low),
-                    concat!("tilezero ", $high),
-                    "tileloadd tmm4, [{a} + {row}]",
-                    "tileloadd tmm5, [{w} + {row}]",
-                    concat!("tdpbssd ", $low, ", tmm4, tmm5"),
-                    "tileloadd tmm6, [{w} + {row} + 2048]",
-                    concat!("tdpbssd ", $high, ", tmm4, tmm6"),
-                    "tileloadd tmm7, [{a} + {row} + 1024]",
-                    "tileloadd tmm5, [{w} + {row} + 1024]",
-                    concat!("tdpbssd ", $low, ", tmm7, tmm5"),
-                    "tileloadd tmm6, [{w} + {row} + 3072]",
-                    concat!("tdpbssd ", $high, ", tmm7, tmm6"),
-                    concat!("tilestored [{out} + {row}], ", $low),
-                    concat!("tilestored [{out} + {row} + 1024], ", $high),
-                    a = in(reg) a,
-                    w = in(reg) w,
-                    out = in(reg) out,
-                    row = in(reg) 64usize,
-                    options(nostack, preserves_flags),
-                );
-            }
-        };
+unsafe fn first_low<const SET: usize>(a: *const i8, w: *const u8) {
+    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    unsafe {
+        if SET == 0 {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm5, [{w} + {row}]",
+                "tdpbssd tmm0, tmm4, tmm5",
+                a = in(reg) a,
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            asm!(
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm5, [{w} + {row}]",
+                "tdpbssd tmm2, tmm4, tmm5",
+                a = in(reg) a,
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
     }
-    if SET == 0 { with!("tmm0", "tmm1") } else { with!("tmm2", "tmm3") }
+}
+
+/// Adds the next 64 codes times the low plane.
+///
+/// # Safety
+/// AMX with full tiles; a tile at each address.
+#[inline(always)]
+unsafe fn low<const SET: usize>(a: *const i8, w: *const u8) {
+    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    unsafe {
+        if SET == 0 {
+            asm!(
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm5, [{w} + {row}]",
+                "tdpbssd tmm0, tmm4, tmm5",
+                a = in(reg) a,
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            asm!(
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm5, [{w} + {row}]",
+                "tdpbssd tmm2, tmm4, tmm5",
+                a = in(reg) a,
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+/// Adds the same codes times the high plane.
+///
+/// # Safety
+/// AMX with full tiles; a tile at the address.
+#[inline(always)]
+unsafe fn high<const SET: usize>(w: *const u8) {
+    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    unsafe {
+        if SET == 0 {
+            asm!(
+                "tileloadd tmm6, [{w} + {row}]",
+                "tdpbssd tmm1, tmm4, tmm6",
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            asm!(
+                "tileloadd tmm6, [{w} + {row}]",
+                "tdpbssd tmm3, tmm4, tmm6",
+                w = in(reg) w,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+/// Stores the low sums of the other set.
+///
+/// # Safety
+/// AMX with full tiles; room for 16 x 16 numbers.
+#[inline(always)]
+unsafe fn store_low<const SET: usize>(out: *mut i32) {
+    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    unsafe {
+        if SET == 0 {
+            asm!(
+                "tilestored [{out} + {row}], tmm2",
+                out = in(reg) out,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            asm!(
+                "tilestored [{out} + {row}], tmm0",
+                out = in(reg) out,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+/// Stores the high sums of the other set.
+///
+/// # Safety
+/// AMX with full tiles; room for 16 x 16 numbers.
+#[inline(always)]
+unsafe fn store_high<const SET: usize>(out: *mut i32) {
+    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    unsafe {
+        if SET == 0 {
+            asm!(
+                "tilestored [{out} + {row}], tmm3",
+                out = in(reg) out,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        } else {
+            asm!(
+                "tilestored [{out} + {row}], tmm1",
+                out = in(reg) out,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
 }

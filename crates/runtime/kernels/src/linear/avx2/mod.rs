@@ -52,7 +52,8 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     }
 }
 
-/// Adds the products of `n_blocks` blocks, whole spans, with `T` rows, of which `STRIDE` lie side by side. Codes are no larger than those of `L`.
+/// Adds the products of `n_blocks` blocks, whole spans, with `T` rows, of which `STRIDE` lie side by side. Codes are no larger
+/// than those of `L`.
 ///
 /// # Safety
 /// AVX2 and what `M` needs; so many blocks on both sides.

@@ -9,10 +9,10 @@ mod load;
 mod floats;
 
 use std::arch::x86_64::{
-    __m512, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_cvtepi32_ps,
-    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_mul_ps,
-    _mm512_mullo_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_store_si512, _mm512_sub_epi8,
+    __m512, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_mul_ps, _mm512_mullo_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_setzero_si512, _mm512_store_si512, _mm512_sub_epi8,
 };
 use std::ops::Range;
 
@@ -64,6 +64,9 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
             for first in (0..n).step_by(span) {
                 // Sums of a span, while they are integers.
                 let mut whole = [_mm512_setzero_si512(); T];
+                // With at most 5 bits of weights and 6 of factors, sums of two blocks are exact as f32, too, below 2^24: adding two
+                // of them rounds as the integer would be rounded, and products of f32 are faster.
+                let (mut exact, mut pair) = ([_mm512_setzero_ps(); T], [_mm512_setzero_ps(); T]);
                 for b in first..first + span {
                     if AHEAD > 0 {
                         for line in 0..(C::KIND.bytes() + S::KIND.bytes(8) / 8).div_ceil(64) {
@@ -90,15 +93,26 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
                                 *dot = _mm512_dpbusd_epi32(*dot, codes[i], _mm512_set1_epi32(four));
                             }
                         }
-                        for (whole, dot) in whole.iter_mut().zip(dots) {
-                            *whole = if span == 1 {
-                                dot
+                        for (t, dot) in dots.into_iter().enumerate() {
+                            if span == 1 {
+                                whole[t] = dot;
+                            } else if has_minima {
+                                let factor = _mm512_cvtepi32_ps(factors.inner[half]);
+                                pair[t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(dot), pair[t]);
                             } else {
-                                _mm512_add_epi32(*whole, _mm512_mullo_epi32(dot, factors.inner[half]))
-                            };
+                                let dot = _mm512_mullo_epi32(dot, factors.inner[half]);
+                                whole[t] = _mm512_add_epi32(whole[t], dot);
+                            }
+                        }
+                    }
+                    if (b - first) % 2 == 1 {
+                        for (exact, pair) in exact.iter_mut().zip(&mut pair) {
+                            *exact = _mm512_add_ps(*exact, *pair);
+                            *pair = _mm512_setzero_ps();
                         }
                     }
                     if span == 1 {
+                        let whole = whole.map(|whole| _mm512_cvtepi32_ps(whole));
                         scale(factors.scale, side.steps.add(at), &whole, sums);
                     }
                     if has_minima {
@@ -111,6 +125,7 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
                 }
                 if span > 1 {
                     let steps = side.steps.add((done + first) / span * STRIDE);
+                    let whole = if has_minima { exact } else { whole.map(|whole| _mm512_cvtepi32_ps(whole)) };
                     scale(S::load(cell, first).scale, steps, &whole, sums);
                 }
             }
@@ -120,7 +135,7 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
     }
 }
 
-/// Adds what integers stand for.
+/// Adds what sums of codes stand for.
 ///
 /// # Safety
 /// AVX-512; a step for each row.
@@ -128,14 +143,14 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
 unsafe fn scale<const T: usize>(
     scale: __m512,
     steps: *const f32,
-    dots: &[__m512i; T],
+    dots: &[__m512; T],
     sums: &mut [__m512; T],
 ) {
     for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
         // SAFETY: as the caller promises.
         let step = unsafe { _mm512_set1_ps(*steps.add(t)) };
         // SAFETY: as the caller promises.
-        *sum = unsafe { _mm512_fmadd_ps(_mm512_mul_ps(scale, step), _mm512_cvtepi32_ps(*dot), *sum) };
+        *sum = unsafe { _mm512_fmadd_ps(_mm512_mul_ps(scale, step), *dot, *sum) };
     }
 }
 

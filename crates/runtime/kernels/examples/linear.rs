@@ -2,7 +2,7 @@
 //! share of what reading memory reaches in the same run.
 //!
 //! Arguments, each optional: `threads=1`, `cols=2048`, `megabytes=256` (of weights), `formats=Q4_0,Q6_K`, `levels=amx,avx512`,
-//! `rows=1,4,512`. On one thread seconds are those on the processor, so that other work on the machine disturbs less.
+//! `rows=1,4,512`, `outputs=256` (most for more than 16 rows). On one thread seconds are those on the processor, so that other work on the machine disturbs less.
 
 #![expect(clippy::print_stdout, reason = "a program that prints what it measured")]
 
@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = number("threads", 1)?;
     let n_cols = number("cols", 2048)?;
     let n_bytes = number("megabytes", 256)? << 20;
+    let outputs = given("outputs").map(|text| text.parse()).transpose()?;
     let counts: Result<Vec<usize>, _> =
         given("rows").unwrap_or_else(|| "1,2,4,8,16,64,512".to_owned()).split(',').map(str::parse).collect();
     let counts = counts?;
@@ -91,14 +92,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let rows = Rows::prepare(&values, n_cols, [format]);
                 // Part of the matrix when rows are many: a short call has a chance not to be disturbed.
                 let used = if *n > 16 {
-                    let n_rows = (1usize << 28).div_ceil(n * n_cols).next_multiple_of(16).min(n_rows);
+                    let n_rows = outputs
+                        .unwrap_or((1usize << 28).div_ceil(n * n_cols).next_multiple_of(16))
+                        .min(n_rows);
                     Some(Matrix::new(format, n_rows, n_cols, &bytes[..row_bytes * n_rows])?)
                 } else {
                     None
                 };
                 let matrix = used.as_ref().unwrap_or(&matrix);
                 let mut out = vec![0.0; n * matrix.n_rows()];
-                let n_calls = if *n > 16 { 50 } else { 7 };
+                let n_calls = if *n > 16 { (50 * 256 / matrix.n_rows().max(1)).clamp(3, 50) } else { 7 };
                 let took = best(n_calls, || multiply(&mut [(matrix, &mut out)], &rows));
                 black_box(&out);
                 let products = (matrix.n_rows() * n_cols * n) as f64;

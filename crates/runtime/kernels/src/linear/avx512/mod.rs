@@ -199,12 +199,15 @@ pub(super) unsafe fn store<const T: usize>(target: &Target, sums: &[__m512; T]) 
     }
 }
 
-/// Asks for the outputs of `T` rows: they are stored soon.
+/// Asks for the outputs of `T` rows: they are stored soon. Sixteen are seldom one line: memory of `f32` begins where it may.
 #[inline(always)]
 pub(super) fn ask<const T: usize>(target: &Target) {
     for t in 0..T {
-        // SAFETY: any address may be asked for.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(target.start.wrapping_add(t * target.stride).cast()) };
+        let row = target.start.wrapping_add(t * target.stride);
+        for end in [row, row.wrapping_add(LANES - 1)] {
+            // SAFETY: any address may be asked for.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(end.cast()) };
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
 use super::rows::code_run;
 
 /// Bytes for all unpacked weights; a part of the second cache.
-const ROOM: usize = 72 << 10;
+const ROOM: usize = 144 << 10;
 
 /// Unpacked weights of a run of some groups: most often cells of unpacked scales, with 8 code vectors for each block.
 #[repr(C, align(64))]

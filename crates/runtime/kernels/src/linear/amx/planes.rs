@@ -36,7 +36,7 @@ pub(super) struct Planes;
 impl Engine for Planes {
     // Tiles wait long for their first sums in each run, and less for codes from the second cache.
     const RUN: usize = 64;
-    const PANELS: usize = 1;
+    const PANELS: usize = 2;
     const PANEL_BYTES: usize = Self::RUN / SPAN * span_bytes(true);
 
     unsafe fn unpack(packing: Packing, cells: *const u8, n_blocks: usize, panel: *mut u8) {

@@ -105,7 +105,7 @@ unsafe fn add<C: LoadCodes, S: LoadScales, const T: usize, const STRIDE: usize, 
                             }
                         }
                     }
-                    if (b - first) % 2 == 1 {
+                    if span > 1 && has_minima && (b - first) % 2 == 1 {
                         for (exact, pair) in exact.iter_mut().zip(&mut pair) {
                             *exact = _mm512_add_ps(*exact, *pair);
                             *pair = _mm512_setzero_ps();

@@ -266,39 +266,45 @@ impl Sides<'_> {
     }
 }
 
+/// Tile instructions, with the registers of one set or of the other. Set 0 sums in `tmm0` (low) and `tmm1` (high), set 1 in `tmm2`
+/// and `tmm3`; both take their operands through `tmm4` to `tmm6`. The compiler itself uses no tile registers.
+macro_rules! tiles {
+    ($set:expr, [$($zero:literal),*], [$($one:literal),*], $($operand:ident),+) => {
+        if $set == 0 {
+            asm!($($zero,)* $($operand = in(reg) $operand,)+ row = in(reg) 64usize, options(nostack, preserves_flags))
+        } else {
+            asm!($($one,)* $($operand = in(reg) $operand,)+ row = in(reg) 64usize, options(nostack, preserves_flags))
+        }
+    };
+}
+
 /// Begins the sums of a set with 16 rows of 64 codes times the low plane.
 ///
 /// # Safety
 /// AMX with full tiles; a tile at each address.
 #[inline(always)]
 unsafe fn first_low<const SET: usize>(a: *const i8, w: *const u8) {
-    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    // SAFETY: as the caller promises.
     unsafe {
-        if SET == 0 {
-            asm!(
+        tiles!(
+            SET,
+            [
                 "tilezero tmm0",
                 "tilezero tmm1",
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm5, [{w} + {row}]",
-                "tdpbssd tmm0, tmm4, tmm5",
-                a = in(reg) a,
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        } else {
-            asm!(
+                "tdpbssd tmm0, tmm4, tmm5"
+            ],
+            [
                 "tilezero tmm2",
                 "tilezero tmm3",
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm5, [{w} + {row}]",
-                "tdpbssd tmm2, tmm4, tmm5",
-                a = in(reg) a,
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        }
+                "tdpbssd tmm2, tmm4, tmm5"
+            ],
+            a,
+            w
+        );
     }
 }
 
@@ -308,29 +314,15 @@ unsafe fn first_low<const SET: usize>(a: *const i8, w: *const u8) {
 /// AMX with full tiles; a tile at each address.
 #[inline(always)]
 unsafe fn low<const SET: usize>(a: *const i8, w: *const u8) {
-    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    // SAFETY: as the caller promises.
     unsafe {
-        if SET == 0 {
-            asm!(
-                "tileloadd tmm4, [{a} + {row}]",
-                "tileloadd tmm5, [{w} + {row}]",
-                "tdpbssd tmm0, tmm4, tmm5",
-                a = in(reg) a,
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        } else {
-            asm!(
-                "tileloadd tmm4, [{a} + {row}]",
-                "tileloadd tmm5, [{w} + {row}]",
-                "tdpbssd tmm2, tmm4, tmm5",
-                a = in(reg) a,
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        }
+        tiles!(
+            SET,
+            ["tileloadd tmm4, [{a} + {row}]", "tileloadd tmm5, [{w} + {row}]", "tdpbssd tmm0, tmm4, tmm5"],
+            ["tileloadd tmm4, [{a} + {row}]", "tileloadd tmm5, [{w} + {row}]", "tdpbssd tmm2, tmm4, tmm5"],
+            a,
+            w
+        );
     }
 }
 
@@ -340,25 +332,14 @@ unsafe fn low<const SET: usize>(a: *const i8, w: *const u8) {
 /// AMX with full tiles; a tile at the address.
 #[inline(always)]
 unsafe fn high<const SET: usize>(w: *const u8) {
-    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
+    // SAFETY: as the caller promises.
     unsafe {
-        if SET == 0 {
-            asm!(
-                "tileloadd tmm6, [{w} + {row}]",
-                "tdpbssd tmm1, tmm4, tmm6",
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        } else {
-            asm!(
-                "tileloadd tmm6, [{w} + {row}]",
-                "tdpbssd tmm3, tmm4, tmm6",
-                w = in(reg) w,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        }
+        tiles!(
+            SET,
+            ["tileloadd tmm6, [{w} + {row}]", "tdpbssd tmm1, tmm4, tmm6"],
+            ["tileloadd tmm6, [{w} + {row}]", "tdpbssd tmm3, tmm4, tmm6"],
+            w
+        );
     }
 }
 
@@ -368,24 +349,8 @@ unsafe fn high<const SET: usize>(w: *const u8) {
 /// AMX with full tiles; room for 16 x 16 numbers.
 #[inline(always)]
 unsafe fn store_low<const SET: usize>(out: *mut i32) {
-    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
-    unsafe {
-        if SET == 0 {
-            asm!(
-                "tilestored [{out} + {row}], tmm2",
-                out = in(reg) out,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        } else {
-            asm!(
-                "tilestored [{out} + {row}], tmm0",
-                out = in(reg) out,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
+    // SAFETY: as the caller promises.
+    unsafe { tiles!(SET, ["tilestored [{out} + {row}], tmm2"], ["tilestored [{out} + {row}], tmm0"], out) };
 }
 
 /// Stores the high sums of the other set.
@@ -394,22 +359,6 @@ unsafe fn store_low<const SET: usize>(out: *mut i32) {
 /// AMX with full tiles; room for 16 x 16 numbers.
 #[inline(always)]
 unsafe fn store_high<const SET: usize>(out: *mut i32) {
-    // SAFETY: as the caller promises; the compiler itself uses no tile registers.
-    unsafe {
-        if SET == 0 {
-            asm!(
-                "tilestored [{out} + {row}], tmm3",
-                out = in(reg) out,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        } else {
-            asm!(
-                "tilestored [{out} + {row}], tmm1",
-                out = in(reg) out,
-                row = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
+    // SAFETY: as the caller promises.
+    unsafe { tiles!(SET, ["tilestored [{out} + {row}], tmm3"], ["tilestored [{out} + {row}], tmm1"], out) };
 }

@@ -24,4 +24,4 @@ pub use cache::{CacheError, KvCache, KvFormat, KvShape};
 pub use cpu::{Level, LevelError, level, most_level, set_level};
 pub use format::{Format, SizeError, decode};
 pub use linear::{BuildError, Matrix, Room, Rows, ShapeError, Source, multiply};
-pub use vector::{add, rms_norm, rotate, rotate_halves, swiglu};
+pub use vector::{add, rms_norm, rotate, swiglu};

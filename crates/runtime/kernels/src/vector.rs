@@ -64,22 +64,9 @@ pub fn swiglu(gate: &mut [f32], up: &[f32]) {
 /// # Panics
 /// When `x` is no whole number of heads or the table longer than half of one.
 pub fn rotate(x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) {
-    check_heads(x, head_dim, table);
-    rotate_neighbours(level(), x, head_dim, table);
-}
-
-/// Like [`rotate`], with the pairs `(x[i], x[i + n])` of each head, `n = table.len()`: the order of GPT-NeoX.
-///
-/// # Panics
-/// When `x` is no whole number of heads or the table longer than half of one.
-pub fn rotate_halves(x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) {
-    check_heads(x, head_dim, table);
-    rotate_distant(level(), x, head_dim, table);
-}
-
-fn check_heads(x: &[f32], head_dim: usize, table: &[(f32, f32)]) {
     assert!(x.len().is_multiple_of(head_dim), "{} values are no heads of {head_dim}", x.len());
     assert!(table.len() <= head_dim / 2, "{} angles for a head of {head_dim}", table.len());
+    rotate_neighbours(level(), x, head_dim, table);
 }
 
 on_each_level! {
@@ -87,7 +74,6 @@ on_each_level! {
     fn add_all(x: &mut [f32], y: &[f32]) = add_in;
     fn swiglu_all(gate: &mut [f32], up: &[f32]) = swiglu_in;
     fn rotate_neighbours(x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) = rotate_neighbours_in;
-    fn rotate_distant(x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) = rotate_distant_in;
 }
 
 #[inline(always)]
@@ -139,24 +125,10 @@ fn gated<L: Lanes>(l: L, gate: L::V, up: L::V) -> L::V {
 fn rotate_neighbours_in<L: Lanes>(_: L, x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) {
     for head in x.chunks_exact_mut(head_dim) {
         for (pair, &angle) in head.as_chunks_mut::<2>().0.iter_mut().zip(table) {
-            *pair = rotated(*pair, angle).into();
+            let ([a, b], (cos, sin)) = (*pair, angle);
+            *pair = [a.mul_add(cos, -(b * sin)), a.mul_add(sin, b * cos)];
         }
     }
-}
-
-#[inline(always)]
-fn rotate_distant_in<L: Lanes>(_: L, x: &mut [f32], head_dim: usize, table: &[(f32, f32)]) {
-    for head in x.chunks_exact_mut(head_dim) {
-        let (first, second) = head.split_at_mut(table.len());
-        for ((a, b), &angle) in first.iter_mut().zip(second).zip(table) {
-            (*a, *b) = rotated([*a, *b], angle);
-        }
-    }
-}
-
-#[inline(always)]
-fn rotated([a, b]: [f32; 2], (cos, sin): (f32, f32)) -> (f32, f32) {
-    (a.mul_add(cos, -(b * sin)), a.mul_add(sin, b * cos))
 }
 
 /// Up to 16 values, zeros behind.

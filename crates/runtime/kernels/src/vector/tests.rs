@@ -1,9 +1,6 @@
 //! Norms, rotations, gates: near their formulas, and the same on every level.
 
-use super::{
-    FEW, add_all, rms_norm, rms_norm_row, rotate, rotate_distant, rotate_halves, rotate_neighbours, swiglu,
-    swiglu_all,
-};
+use super::{FEW, add_all, rms_norm, rms_norm_row, rotate, rotate_neighbours, swiglu, swiglu_all};
 use crate::cpu::Level;
 use crate::lanes::levels;
 use crate::random::normal;
@@ -47,14 +44,12 @@ fn every_level_gives_the_bits_of_scalar() {
     }
     for (dim, n_angles) in [(64, 32), (64, 16), (128, 64), (80, 40), (6, 3), (2, 1), (5, 2)] {
         let (x, table) = (normal(9 * dim, 3), angles(n_angles));
-        let (mut near, mut far) = (x.clone(), x.clone());
-        rotate_neighbours(Level::Scalar, &mut near, dim, &table);
-        rotate_distant(Level::Scalar, &mut far, dim, &table);
+        let mut turned = x.clone();
+        rotate_neighbours(Level::Scalar, &mut turned, dim, &table);
         for level in levels() {
-            let (mut a, mut b) = (x.clone(), x.clone());
-            rotate_neighbours(level, &mut a, dim, &table);
-            rotate_distant(level, &mut b, dim, &table);
-            assert!(same(&a, &near) && same(&b, &far), "{level:?} {dim}");
+            let mut other = x.clone();
+            rotate_neighbours(level, &mut other, dim, &table);
+            assert!(same(&other, &turned), "{level:?} {dim}");
         }
     }
 }
@@ -98,24 +93,16 @@ fn angles(n: usize) -> Vec<(f32, f32)> {
 #[test]
 fn rotations_turn_their_pairs_and_leave_the_rest() {
     let table = angles(3);
-    for (in_halves, pair_of) in
-        [(false, (|i| (2 * i, 2 * i + 1)) as fn(usize) -> (usize, usize)), (true, |i| (i, i + 3))]
-    {
-        let x = normal(2 * 8, 7);
-        let mut turned = x.clone();
-        if in_halves {
-            rotate_halves(&mut turned, 8, &table)
-        } else {
-            rotate(&mut turned, 8, &table)
+    let x = normal(2 * 8, 7);
+    let mut turned = x.clone();
+    rotate(&mut turned, 8, &table);
+    for (x, turned) in x.chunks_exact(8).zip(turned.chunks_exact(8)) {
+        for (i, (cos, sin)) in table.iter().enumerate() {
+            let (a, b) = (2 * i, 2 * i + 1);
+            assert!((turned[a] - (x[a] * cos - x[b] * sin)).abs() < 1e-6);
+            assert!((turned[b] - (x[a] * sin + x[b] * cos)).abs() < 1e-6);
         }
-        for (x, turned) in x.chunks_exact(8).zip(turned.chunks_exact(8)) {
-            for (i, (cos, sin)) in table.iter().enumerate() {
-                let (a, b) = pair_of(i);
-                assert!((turned[a] - (x[a] * cos - x[b] * sin)).abs() < 1e-6);
-                assert!((turned[b] - (x[a] * sin + x[b] * cos)).abs() < 1e-6);
-            }
-            assert_eq!(x[6..], turned[6..]);
-        }
+        assert_eq!(x[6..], turned[6..]);
     }
 }
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE))
 
 import kernels  # noqa: E402
 from comparison import asking, page, rounds, summary  # noqa: E402
-from comparison.console import Progress, machine  # noqa: E402
+from comparison.console import guarded, machine, tell_missed  # noqa: E402
 from comparison.tools import CACHED, PEERS, PROMOTED, PYPY, THREADED, TOOLS  # noqa: E402
 from comparison.tools import HERE as OUR_PYTHON  # noqa: E402
 
@@ -235,20 +235,12 @@ def run(chosen, progress):
         return
     write(data, out.resolve(), README if out.resolve() == PAGE and chosen.whole else None)
     progress.line(f"wrote {os.path.relpath(out)}")
-    if missed := [
-        f"{line.what}: {line.value}, asked {line.target}" for line in summary.lines(data) if line.met is False
-    ]:
-        print("targets missed:", *missed, sep="\n  ", file=sys.stderr)
+    tell_missed(summary.lines(data))
 
 
 def main(arguments=None):
     """The command."""
-    chosen, progress = options(arguments), Progress()
-    try:
-        run(chosen, progress)
-    except KeyboardInterrupt:
-        progress.line("stopped; the page is what it was")
-        sys.exit(130)
+    guarded(run, options(arguments))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a measurement says of where it runs, and while it runs.
 
-In: nothing. Out: `machine`, for the page; `Progress`, lines on standard error.
+In: nothing. Out: `machine`, for the page; `Progress`, lines on standard error; `guarded` and `tell_missed`, the end of a command.
 """
 
 from __future__ import annotations
@@ -44,3 +44,19 @@ def machine():
     with contextlib.suppress(OSError):
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
     return {"cpu": model, "cores": os.cpu_count(), "system": f"{system}, {platform.machine()}"}
+
+
+def tell_missed(lines):
+    """Names the targets that were missed, of lines with what, value, target and met."""
+    if missed := [f"{line.what}: {line.value}, asked {line.target}" for line in lines if line.met is False]:
+        print("targets missed:", *missed, sep="\n  ", file=sys.stderr)
+
+
+def guarded(run, chosen):
+    """Runs a command with its options; Ctrl-C ends it with status 130."""
+    progress = Progress()
+    try:
+        run(chosen, progress)
+    except KeyboardInterrupt:
+        progress.line("stopped; the page is what it was")
+        sys.exit(130)

@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import report  # noqa: E402
 from comparison import asking, rounds  # noqa: E402
-from comparison.console import Progress, machine  # noqa: E402
+from comparison.console import guarded, machine, tell_missed  # noqa: E402
 from comparison.tools import Tool  # noqa: E402
 
 PAGE = ROOT / "docs/benchmarks-llm.md"
@@ -289,20 +289,12 @@ def run(chosen, progress):
         return
     write(data, out.resolve())
     progress.line(f"wrote {os.path.relpath(out)}")
-    if missed := [
-        f"{line.what}: {line.value}, asked {line.target}" for line in report.lines(data) if line.met is False
-    ]:
-        print("targets missed:", *missed, sep="\n  ", file=sys.stderr)
+    tell_missed(report.lines(data))
 
 
 def main(arguments=None):
     """The command."""
-    chosen, progress = options(arguments), Progress()
-    try:
-        run(chosen, progress)
-    except KeyboardInterrupt:
-        progress.line("stopped; the page is what it was")
-        sys.exit(130)
+    guarded(run, options(arguments))
 
 
 if __name__ == "__main__":

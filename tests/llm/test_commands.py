@@ -98,6 +98,8 @@ def test_options_of_sampling_arrive(tmp_path, tiny_file, model):
         "min_p": 0.01,
         "repetition_penalty": 1.1,
         "seed": 7,
+        "overflow": "shift",
+        "keep": 2,
     }
     arguments = [part for name, x in options.items() for part in ("--" + name.replace("_", "-"), x)]
     outcome = llm(tmp_path, "run", "then", "--json", "--model", tiny_file, "--max-tokens", 8, *arguments)

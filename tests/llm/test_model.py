@@ -248,6 +248,10 @@ def test_a_closed_model_says_so(tiny_file):
         ({"logprobs": -1}, "logprobs"),
         ({"stop": ""}, "stop"),
         ({"seed": -1}, "seed"),
+        ({"overflow": "ring"}, "overflow"),
+        ({"overflow": "shift", "keep": -1}, "keep"),
+        ({"overflow": "shift", "keep": 10**6}, "keep"),
+        ({"keep": 3}, "keep"),
     ],
     ids=str,
 )
@@ -370,3 +374,29 @@ def test_files_that_are_no_models(tmp_path, tiny_file):
         overdrive.llm.load(tiny_file, n_ctx=0)
     with pytest.raises(ValueError, match="n_ctx"):
         overdrive.llm.load(tiny_file, n_ctx=-5)
+
+
+def test_a_shift_forgets_the_older_half_and_goes_on(tiny_file):
+    n_ctx, keep = 16, 3
+    prompt = list(range(5, 15))
+    with overdrive.llm.load(tiny_file, n_ctx=n_ctx) as model:
+        expected, text = [], list(prompt)
+        for _ in range(40):
+            while len(text) > n_ctx:
+                del text[keep : keep + (len(text) - keep) // 2]
+            expected.append(int(model.logits(text).argmax()))
+            text.append(expected[-1])
+        options = {"overflow": "shift", "keep": keep, "max_tokens": 40}
+        made = model.generate(prompt, **options)
+        assert list(made.tokens) == expected[: len(made.tokens)]
+        assert made.finish_reason in ("length", "end")
+        # A longer prompt is shortened by the same rule; a session counts what it need not compute.
+        long = [7] * keep + list(range(20, 60))
+        short = list(long)
+        while len(short) > n_ctx:
+            del short[keep : keep + (len(short) - keep) // 2]
+        session = model.session()
+        first = session.generate(long, overflow="shift", keep=keep, max_tokens=1)
+        again = session.generate(long, overflow="shift", keep=keep, max_tokens=1)
+        assert first.tokens == again.tokens == (int(model.logits(short).argmax()),)
+        assert first.n_reused == 0 and again.n_reused == len(short) - 1

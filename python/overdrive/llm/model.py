@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         seed: int | None
         stop: str | Iterable[str]
         logprobs: int | None
+        overflow: Literal["stop", "shift"]
+        keep: int
 
 
 _GREEDY = {
@@ -53,6 +55,8 @@ _GREEDY = {
     "top_p": 1.0,
     "min_p": 0.0,
     "repetition_penalty": 1.0,
+    "overflow": "stop",
+    "keep": 0,
 }
 
 
@@ -130,6 +134,8 @@ class Model:
         stop: str | Iterable[str] = (),
         stream: bool = False,
         logprobs: int | None = None,
+        overflow: Literal["stop", "shift"] = "stop",
+        keep: int = 0,
     ) -> Any:
         """Continue ``prompt``, a text or a list of token ids; a list of prompts is computed as one batch.
 
@@ -143,6 +149,10 @@ class Model:
         ``stream=True`` returns an iterator of pieces of text: a `Stream`, or for several prompts a
         `BatchStream`. ``logprobs=n`` notes of each token its log-probability and the ``n`` likeliest.
         Each text of a batch is the one that its prompt would get alone.
+
+        Where the context is full, ``overflow="stop"`` ends the text, and a longer prompt is a ValueError.
+        ``overflow="shift"`` goes on: behind the first ``keep`` tokens, the older half of the others is
+        forgotten, and the newer half is computed again, as if the text were only that.
         """
         prompts, is_one = self._prompts(prompt)
         run = self._run(
@@ -156,6 +166,8 @@ class Model:
             repetition_penalty=repetition_penalty,
             stop=stop,
             logprobs=logprobs,
+            overflow=overflow,
+            keep=keep,
         )
         if stream:
             return Stream(run) if is_one else BatchStream(run)

@@ -9,7 +9,7 @@ from overdrive.llm.completion import Completion, Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, Literal
 
     from overdrive._core import LlmSequence
     from overdrive.llm.model import Model
@@ -45,6 +45,8 @@ class Session:
         stop: str | Sequence[str] = (),
         stream: bool = False,
         logprobs: int | None = None,
+        overflow: Literal["stop", "shift"] = "stop",
+        keep: int = 0,
     ) -> Any:
         """As `Model.generate` for one prompt, the whole text, of which nothing known is computed again."""
         run = self.model._run(
@@ -59,6 +61,8 @@ class Session:
             repetition_penalty=repetition_penalty,
             stop=stop,
             logprobs=logprobs,
+            overflow=overflow,
+            keep=keep,
         )
         return Stream(run) if stream else run.to_end()[0]
 

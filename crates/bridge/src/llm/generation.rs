@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use overdrive_llm::sampling::Sampling;
-use overdrive_llm::{Event, Finish, GenerateOptions, Generation, Model};
+use overdrive_llm::{Event, Finish, GenerateOptions, Generation, Model, Overflow};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -28,6 +28,10 @@ pub(super) struct Options {
     repetition_penalty: f64,
     stop: Vec<String>,
     logprobs: Option<i64>,
+    /// "stop" or "shift".
+    overflow: String,
+    /// Tokens that "shift" never forgets.
+    keep: i64,
     /// Tokens that end the text instead of the model's own.
     ends: Option<Vec<u32>>,
 }
@@ -86,21 +90,21 @@ impl LlmGeneration {
         }
         let options = options.read()?;
         let mut loans: Vec<Loan> = sequences.iter().map(Loan::of).collect::<PyResult<_>>()?;
-        let mut n_reused = Vec::with_capacity(prompts.len());
         let mut begun = Vec::with_capacity(prompts.len());
-        for (loan, prompt) in loans.iter_mut().zip(prompts) {
+        for (loan, prompt) in loans.iter().zip(prompts) {
             // A refusal takes what it was given with it; copies share what they have, so this one costs nothing.
             let Some(sequence) = loan.sequence.clone() else { continue };
-            let known = sequence.tokens().iter().zip(&prompt).take_while(|(a, b)| a == b).count();
-            n_reused.push(known.min(prompt.len().saturating_sub(1)));
             begun.push((sequence, prompt));
         }
         let mut generation =
             Generation::new(model, Vec::new(), options.clone()).map_err(|error| errors::of_model(&error))?;
+        let mut n_reused = Vec::with_capacity(begun.len());
         for ((sequence, prompt), seed) in begun.into_iter().zip(seeds) {
             let mut options = options.clone();
             options.sampling.seed = *seed;
-            generation.push(sequence, prompt, options).map_err(|error| errors::of_model(&error))?;
+            let number =
+                generation.push(sequence, prompt, options).map_err(|error| errors::of_model(&error))?;
+            n_reused.push(generation.n_known(number));
         }
         for loan in &mut loans {
             // Now there is one owner again, and what is added needs no copy.
@@ -185,6 +189,17 @@ impl Options {
         let natural = |name: &str, n: Option<i64>| {
             n.map(|n| usize::try_from(n).map_err(|_| errors::negative(name, n))).transpose()
         };
+        let keep = natural("keep", Some(self.keep))?.unwrap_or_default();
+        let overflow = match self.overflow.as_str() {
+            "stop" if keep == 0 => Overflow::Stop,
+            "stop" => return Err(PyValueError::new_err("keep is for overflow=\"shift\" only")),
+            "shift" => Overflow::Shift { keep },
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "overflow is \"stop\" or \"shift\", not {other:?}"
+                )));
+            }
+        };
         Ok(GenerateOptions {
             sampling: Sampling {
                 temperature: self.temperature,
@@ -199,7 +214,7 @@ impl Options {
             ignore_end: self.ends.is_some(),
             stop_tokens: self.ends.unwrap_or_default(),
             log_probs: natural("logprobs", self.logprobs)?,
-            ..GenerateOptions::default()
+            overflow,
         })
     }
 }

@@ -78,8 +78,11 @@ class Talk:
         """Print the answer as it comes. On a terminal Ctrl-C ends it, and what was said stays said."""
         messages = [*self.messages, {"role": "user", "content": question}]
         tokens = self.model.apply_template(messages)
-        if len(tokens) >= self.model.n_ctx:
-            why = f"the talk has {len(tokens)} tokens, the context is {self.model.n_ctx}; /clear begins anew"
+        if len(tokens) >= self.model.n_ctx and self.options["overflow"] == "stop":
+            why = (
+                f"the talk has {len(tokens)} tokens, the context is {self.model.n_ctx}; /clear begins anew, "
+                "and --overflow shift forgets what is old"
+            )
             if not self.is_terminal:
                 raise common.Refused(why)
             sys.stdout.write(f"{why}\n")

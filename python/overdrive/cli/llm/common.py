@@ -103,6 +103,15 @@ def add_sampling(made: argparse.ArgumentParser, max_tokens: int | None) -> None:
     group.add_argument(
         "--stop", metavar="TEXT", action="append", default=[], help="end before this text; may be given again"
     )
+    group.add_argument(
+        "--overflow",
+        choices=("stop", "shift"),
+        default="stop",
+        help="when the context is full, end the text (default), or forget its older half and go on",
+    )
+    group.add_argument(
+        "--keep", metavar="N", type=natural, default=0, help="tokens at the begin that a shift never forgets"
+    )
 
 
 def sampling(options: argparse.Namespace) -> dict[str, Any]:
@@ -116,6 +125,8 @@ def sampling(options: argparse.Namespace) -> dict[str, Any]:
         "repetition_penalty": options.repetition_penalty,
         "seed": options.seed,
         "stop": options.stop,
+        "overflow": options.overflow,
+        "keep": options.keep,
     }
 
 

@@ -182,6 +182,14 @@ impl Generation {
         self.streams[prompt].tokens()
     }
 
+    /// How many of those tokens need not be computed: their keys and values are there.
+    ///
+    /// # Panics
+    /// When there is no such prompt.
+    pub fn n_known(&self, prompt: usize) -> usize {
+        self.streams[prompt].n_known()
+    }
+
     /// The sequences, in the order of the prompts. They have seen every token but the last of each text.
     pub fn into_sequences(self) -> Vec<Sequence> {
         self.streams.into_iter().map(Stream::into_sequence).collect()

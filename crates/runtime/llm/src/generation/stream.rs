@@ -24,7 +24,7 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(
         model: &Model,
-        mut sequence: Sequence,
+        sequence: Sequence,
         tokens: Vec<u32>,
         options: GenerateOptions,
     ) -> Result<Self, Error> {
@@ -53,11 +53,11 @@ impl Stream {
         let sampler = Sampler::new(options.sampling.clone())?;
         let stops = StopMatcher::new(&options.stop)
             .map_err(|error| Error::Argument { name: "stop", problem: error.to_string() })?;
-        sequence.keep_common_prefix(&tokens);
         let text = TextStream::new();
         let mut stream =
             Self { sequence, tokens, n_generated: 0, options, sampler, text, stops, is_done: false };
         stream.shift(n_ctx);
+        stream.sequence.keep_common_prefix(&stream.tokens);
         Ok(stream)
     }
 
@@ -73,10 +73,15 @@ impl Stream {
         self.sequence
     }
 
+    /// The last token is always computed, for its logits.
+    pub(super) fn n_known(&self) -> usize {
+        self.sequence.len().min(self.tokens.len() - 1)
+    }
+
     /// What has to go through the model next: never nothing, for its logits are wanted.
     pub(super) fn ahead(&mut self) -> (&mut Sequence, &[u32]) {
-        self.sequence.truncate(self.tokens.len() - 1);
-        let n_behind = self.sequence.len();
+        let n_behind = self.n_known();
+        self.sequence.truncate(n_behind);
         (&mut self.sequence, &self.tokens[n_behind..])
     }
 

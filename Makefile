@@ -17,6 +17,8 @@ help:
 	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make fuzz-gguf a million hostile model files: make fuzz-gguf FILES=10000000 START=5 (a minute for ten million)"
 	@echo "make interrupt-llm a thousand generations of SmolLM2 that Ctrl-C stops, and what they leave: make interrupt-llm TIMES=100"
+	@echo "make cpython-tests CPython's own tests, plain and with each function promoted, on one CPython (half an hour):"
+	@echo "              make cpython-tests PY=3.12 TESTS=\"test_float test_re\"; TESTS=--help says what else can be chosen"
 	@echo "make check    formatting, lints, types, allowed arrows, documentation and its links"
 	@echo "make bless    accept what the text tests print now"
 	@echo "make memcheck tensors under AddressSanitizer (Rust) and valgrind (Python): SEQUENCES=100000 make memcheck"
@@ -66,6 +68,11 @@ fuzz-gguf:
 interrupt-llm:
 	@scripts/setup
 	@scripts/interrupt_llm $(TIMES)
+
+.PHONY: cpython-tests
+cpython-tests:
+	@scripts/setup
+	@scripts/cpython_tests $(PY) $(TESTS)
 
 check:
 	@scripts/setup

@@ -24,7 +24,8 @@ it was promoted, and what stayed in CPython. Processes that the program starts a
 
 options:
   --policy NAME       default: promote what is hot
-                      eager: promote each function of the project at its second call (for tests)
+                      eager: promote each function of the project at its second call (for tests);
+                      libraries belong to it where --only names their files by path: "*/json/*"
                       observe: only report what would be promoted
   --only PATTERN      promote only these; may be given several times. A pattern is compared with
                       the function's qualified name, its file, and file::name; * and ? stand for any

@@ -29,8 +29,10 @@ struct Eager {
     engine: Arc<dyn Engine>,
     only: Vec<String>,
     skip: Vec<String>,
-    /// Directories whose code is nobody's project: the standard library and this package.
-    libraries: Vec<String>,
+    /// The directory of the standard library.
+    standard: String,
+    /// The directory of this package, which is nobody's project.
+    own_files: String,
     entries: Vec<Entry>,
 }
 
@@ -52,8 +54,8 @@ pub(super) fn start(
 ) -> PyResult<()> {
     let standard = py.import("os")?.getattr("__file__")?.extract::<String>()?;
     let standard = standard.rsplit_once('/').map_or("", |(directory, _)| directory);
-    let libraries = vec![format!("{standard}/"), own_files.to_owned()];
-    let state = Eager { engine, only, skip, libraries, entries: Vec::new() };
+    let (standard, own_files) = (format!("{standard}/"), own_files.to_owned());
+    let state = Eager { engine, only, skip, standard, own_files, entries: Vec::new() };
     // SAFETY: the GIL is held; dropping the old state happens outside.
     drop(unsafe { STATE.with(|slot| slot.replace(state)) });
     ACTIVE.store(true, Ordering::Relaxed);
@@ -124,11 +126,15 @@ pub(super) fn offer(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 impl Eager {
+    /// Libraries are the project's where `only` names their files by path.
     fn is_project(&self, file: &str) -> bool {
-        !file.starts_with('<')
-            && !file.contains("/site-packages/")
-            && !file.contains("/dist-packages/")
-            && !self.libraries.iter().any(|directory| !directory.is_empty() && file.starts_with(directory))
+        if file.starts_with('<') || (!self.own_files.is_empty() && file.starts_with(&self.own_files)) {
+            return false;
+        }
+        let is_library = file.starts_with(&self.standard)
+            || file.contains("/site-packages/")
+            || file.contains("/dist-packages/");
+        !is_library || self.only.iter().any(|p| pattern::names_path(p, file))
     }
 
     fn wants(&self, place: &Place) -> bool {

@@ -13,6 +13,12 @@ pub(super) fn names(pattern: &str, file: &str, name: &str) -> bool {
     [name, file, base, stem].iter().any(|part| glob(pattern, part))
 }
 
+/// Whether `pattern` names `file` by its path: its part for the file has a `/`.
+pub(super) fn names_path(pattern: &str, file: &str) -> bool {
+    let in_file = pattern.split_once("::").map_or(pattern, |(in_file, _)| in_file);
+    in_file.contains('/') && glob(in_file, file)
+}
+
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
@@ -42,7 +48,7 @@ fn glob(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::names;
+    use super::{names, names_path};
 
     #[test]
     fn a_pattern_names_functions_files_or_both() {
@@ -62,6 +68,21 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(names(pattern, "/home/u/tools.py", "Parser.run"), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_more_than_the_last_part_of_one() {
+        for (pattern, expected) in [
+            ("*/lib/tools.py", true),
+            ("/home/u/lib/*", true),
+            ("*/tools.py::Parser.*", true),
+            ("tools.py", false),
+            ("tools.py::Parser.run", false),
+            ("*", false),
+            ("lib/tools.py", false),
+        ] {
+            assert_eq!(names_path(pattern, "/home/u/lib/tools.py"), expected, "{pattern}");
         }
     }
 }

@@ -7,8 +7,8 @@
 
 A module's tests and the part of the library that they are about are promoted: see `modules.py`. Each module runs in
 processes of its own, in which its tests are repeated: functions are compiled at their second call. What may differ is
-listed in `expected.txt`. Ends with status 1 when something else differs, when something listed does not differ, and
-when nothing was promoted. Says why where CPython came without its tests.
+listed in `expected.txt`. Ends with status 1 when something else differs, when something listed does not differ, and when
+nothing was promoted. Says why where CPython came without its tests.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Result:
         found = [
             f"{d.test}, pass {d.number}: {d.change}\n{d.detail}" for d in self.differences if not d.reason
         ]
-        if not self.eager.promoted(str(LIBRARY / "test")) and not self.eager.death:
-            found.append("none of the module's functions was promoted, so that nothing was compared")
+        if not self.eager.promoted() and not self.eager.death:
+            found.append("nothing was promoted, so that nothing was compared")
         return found
 
 
@@ -109,12 +109,12 @@ def expected_differences(path=HERE / "expected.txt"):
     return found
 
 
-def compare(module, *, passes=PASSES, seconds=SECONDS, seed=None, library=False, expected=()):
-    """Runs the tests of `module` both ways."""
-    plain = run(module, passes, seconds)
+def compare(name, only, *, passes=PASSES, seconds=SECONDS, seed=None, expected=(), path=None):
+    """Runs the tests under the dotted name both ways; `only` names what is promoted, `path` where imports look too."""
+    plain = run(name, passes, seconds, path=path)
     if plain.death:
-        return Result(plain, Record(), [Difference(module, f"plain run: {plain.death}", 0, "")])
-    eager = run(module, passes, seconds, seed, wanted(module, library))
+        return Result(plain, Record(), [Difference(name, f"plain run: {plain.death}", 0, "")])
+    eager = run(name, passes, seconds, seed, only, path)
     found = []
     for number, test in sorted(plain.outcomes | eager.outcomes):
         before = plain.outcomes.get((number, test), "absent")
@@ -125,7 +125,7 @@ def compare(module, *, passes=PASSES, seconds=SECONDS, seed=None, library=False,
         if all((d.test, d.change) != (test, change) for d in found):
             found.append(Difference(test, change, number, eager.details.get((number, test), "")))
     if eager.death:
-        found.append(Difference(module, eager.death, 0, ""))
+        found.append(Difference(name, eager.death, 0, ""))
     for difference in found:
         covering = (e for e in expected if e.covers(difference.test, difference.change))
         difference.reason = next((e.reason for e in covering), None)
@@ -139,15 +139,15 @@ def wanted(module, library):
     return [f"{LIBRARY}/test/*", *(f"{LIBRARY}/{subject}" for subject in subjects_of(module))]
 
 
-def run(module, passes, seconds, seed=None, only=None):
+def run(name, passes, seconds, seed=None, only=None, path=None):
     """One process: plain, or promoting what `only` names."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "record")
+        record_path = os.path.join(folder, "record")
         command = [sys.executable, "-X", "faulthandler", "-W", "default", "-bb"]
         if only is not None:
             command += ["-m", "overdrive", "run", "--policy", "eager", "--report", "none"]
             command += [part for pattern in only for part in ("--only", pattern)]
-        command += [str(HERE / "child.py"), path, f"test.{module}", str(passes)]
+        command += [str(HERE / "child.py"), record_path, name, str(passes)]
         if seed is not None:
             command += [str(seed), str(RATE)]
         work = os.path.join(folder, "work")
@@ -156,6 +156,8 @@ def run(module, passes, seconds, seed=None, only=None):
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OVERDRIVE", "PYTEST"))
         }
+        if path is not None:
+            environment["PYTHONPATH"] = str(path)
         with open(os.path.join(folder, "output"), "wb+") as output:
             process = subprocess.Popen(
                 command, cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -174,7 +176,7 @@ def run(module, passes, seconds, seed=None, only=None):
                 raise
             output.seek(0)
             said = output.read().decode(errors="replace")
-        record = read(path)
+        record = read(record_path)
         record.seconds = time.monotonic() - started
         if record.death is not None or ended != "ended with status 0":
             record.death = f"{ended} {record.death or 'behind the last test'}\n{said[-4000:]}"
@@ -229,11 +231,11 @@ def main():
             n_problems += 1
             continue
         result = compare(
-            module,
+            f"test.{module}",
+            wanted(module, options.library),
             passes=options.passes,
             seconds=options.timeout,
             seed=options.forced,
-            library=options.library,
             expected=expected,
         )
         problems = result.problems()

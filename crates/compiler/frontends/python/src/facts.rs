@@ -139,7 +139,7 @@ pub enum Builtin {
     Prange,
     Enumerate,
     Zip,
-    /// Reads or rebinds the caller's locals: the function stays interpreted.
+    /// Reads or rebinds the caller's locals, or counts what refers to them: the function stays interpreted.
     FrameReader,
 }
 

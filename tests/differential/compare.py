@@ -7,11 +7,15 @@ types, floats bit for bit (any NaN equals any NaN), and containers with the way 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import decimal
+import fractions
 import io
 import struct
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -67,7 +71,7 @@ def same(a, b, sharing=None):
             and a.dtype == b.dtype
             and a.shape == b.shape
             and a.strides == b.strides
-            and same_array(a, b)
+            and (same(a.tolist(), b.tolist(), sharing) if a.dtype.hasobject else same_array(a, b))
         )
     if isinstance(a, np.generic):
         return a.dtype == b.dtype and same_array(np.asarray(a), np.asarray(b))
@@ -78,6 +82,8 @@ def same(a, b, sharing=None):
             return False
         return len(a) == len(b) and all(same(x, y, sharing) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
+        if sharing.known(a, b):
+            return True
         return sharing.fits(a, b) and same(list(a.items()), list(b.items()), sharing)
     if isinstance(a, float):
         if a != a:  # `in` and `==` of lists look at the identity of a NaN first
@@ -87,15 +93,32 @@ def same(a, b, sharing=None):
         return same(a.real, b.real) and same(a.imag, b.imag)
     if isinstance(a, bytearray):
         return sharing.fits(a, b) and a == b
-    if isinstance(a, (int, str, bytes, type(None), range)):
+    if isinstance(a, (set, frozenset, collections.deque)):  # the order of equal histories is the same
+        return sharing.fits(a, b) and same(list(a), list(b), sharing)
+    if isinstance(a, (decimal.Decimal, fractions.Fraction)):
+        return repr(a) == repr(b)
+    if isinstance(a, (int, str, bytes, type(None), range, slice)):
         return a == b
     if isinstance(a, BaseException):
         return same(a.args, b.args, sharing)
-    if callable(a):
+    if isinstance(a, type) or isinstance(a, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
         return a.__name__ == b.__name__
-    if hasattr(a, "__dict__"):
-        return sharing.fits(a, b) and same(vars(a), vars(b), sharing)
-    return sharing.fits(a, b)
+    if sharing.known(a, b):
+        return True
+    return sharing.fits(a, b) and same(attributes(a), attributes(b), sharing)
+
+
+def attributes(a):
+    """What an object holds in its dictionary and in its slots."""
+    found = dict(getattr(a, "__dict__", {}))
+    for kind in type(a).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            descriptor = kind.__dict__.get(name)
+            if isinstance(descriptor, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):
+                    found[name] = descriptor.__get__(a)
+    return found
 
 
 def same_array(a, b):

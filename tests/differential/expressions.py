@@ -1,8 +1,9 @@
 """Random Python expressions with a type in mind.
 
 In: a random generator and the names in scope with their likely types. Out: source text. The type is a hope, not a
-promise: one choice in twenty is of another type, because that is what compiled code must survive. Nothing here can
-grow without bound: exponents and shifts are small, strings and lists are never added to themselves.
+promise: in wild programs one choice in a hundred is of another type, because that is what compiled code must survive;
+in tame ones types and indices mostly fit, so that they come to their end. Nothing here can grow without bound:
+exponents and shifts are small, strings and lists are never added to themselves.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ STRINGS = ("''", "'a'", "'ab'", "'xyz'", "'é日'", "'0'")
 class Expressions:
     """Makes expressions over ``self.scope``, a dict from name to likely type."""
 
-    def __init__(self, rng, scope, callees=()):
+    def __init__(self, rng, scope, callees=(), areas=(), is_tame=False):
         self.rng = rng
         self.scope = scope
+        self.areas = areas  # of the language, which the program is about
+        self.is_tame = is_tame
         self.callees = callees  # (name, types of its parameters)
         self.n_calls_left = 2
 
@@ -60,7 +63,7 @@ class Expressions:
 
     def make(self, kind, depth=2):
         """An expression that is likely of this type."""
-        if self.chance(0.01):
+        if not self.is_tame and self.chance(0.01):
             kind = self.pick(*ALL)
         if depth <= 0 or self.chance(0.25):
             return self.leaf(kind)
@@ -77,9 +80,8 @@ class Expressions:
             return "K_FLOAT"
         match kind:
             case "int":
-                return (
-                    self.rng.choice(INTEGERS[:15]) if self.chance(0.75) else f"({self.rng.choice(INTEGERS)})"
-                )
+                is_small = self.chance(0.9 if self.is_tame else 0.75)
+                return self.rng.choice(INTEGERS[:15]) if is_small else f"({self.rng.choice(INTEGERS)})"
             case "float":
                 return self.rng.choice(REALS[:10]) if self.chance(0.75) else self.rng.choice(REALS)
             case "bool":
@@ -93,19 +95,15 @@ class Expressions:
             case "floats":
                 return self.pick("[1.0, 2.5, -0.0]", "([0.5] * 4)", "[math.nan, 1.0]", "[3.0]")
             case "mixed":
-                return self.pick(
-                    "[1, 2.0, False]",
-                    "[True, 2, 3.5]",
-                    "[np.float64(2.0), 1.0]",
-                    "[2**70, 1]",
-                    "[1, None, 'a']",
-                )
+                tame = ("[1, 2.0, False]", "[True, 2, 3.5]", "[np.float64(2.0), 1.0]", "[2**70, 1]")
+                return self.pick(*tame, *(() if self.is_tame else ("[1, None, 'a']",)))
             case "rows":
                 return self.pick(
                     "[[1.0, 2.0], [3.0, 4.0]]", "[[0.5] * 3 for _ in range(3)]", "[[1.0], [2, 3.0]]"
                 )
             case "tuple":
-                return self.pick("(1, 2)", "(1.5, 2, 'z')", "()", "(1, (2, 3.0))")
+                tame = ("(1, 2)", "(1.5, 2)", "(True, 2, 3)")
+                return self.pick(*tame, *(() if self.is_tame else ("(1.5, 2, 'z')", "()", "(1, (2, 3.0))")))
             case "bytes":
                 return self.pick("b'abc'", "b''", "b'\\x00\\xff\\x80'")
             case "bytearray":
@@ -122,6 +120,9 @@ class Expressions:
     def index(self, container=None):
         """An index that mostly hits."""
         ints = self.names(INT)
+        if self.is_tame and container:
+            start = self.rng.choice(ints) if ints and self.chance(0.6) else self.pick("0", "-1", "1", "7")
+            return self.pick("0", "-1", f"{start} % len({container})", f"{start} % len({container})")
         if ints and self.chance(0.45):
             name = self.rng.choice(ints)
             if container and self.chance(0.8):
@@ -162,6 +163,8 @@ class Expressions:
             b = self.make(self.pick(INT, INT, INT, INT, BOOL), depth)
             if op in ("//", "%") and self.chance(0.7):
                 b = self.pick("2", "3", f"(abs({b}) + 1)", "-5", "7")
+            elif op in ("//", "%") and self.is_tame:
+                b = f"({b} or 3)"
             return f"({a} {op} {b})"
         match choice:
             case 9:
@@ -209,6 +212,8 @@ class Expressions:
             b = self.make(self.pick(FLOAT, FLOAT, FLOAT, INT, BOOL), depth)
             if op in ("/", "//", "%") and self.chance(0.7):
                 b = self.pick("2.0", "3", f"(abs({b}) + 1)", "-0.5", "7")
+            elif op in ("/", "//", "%") and self.is_tame:
+                b = f"({b} or 2.5)"
             return f"({a} {op} {b})"
         match choice:
             case 9:

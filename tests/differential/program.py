@@ -1,13 +1,18 @@
-"""A generated program: a prelude, two functions, and the calls that are made.
+"""A generated program: a prelude, what its areas define, two functions, and the calls that are made.
 
 In: a seed. Out: the source text of a module that defines `f`, `h` and `calls()`. The same seed gives the same text
-on every CPython. `calls()` builds fresh arguments at each call, so every mode of running sees the same ones.
+on every CPython. `calls()` yields fresh arguments for each call, so every mode of running sees the same ones; between
+calls it rebinds globals, patches classes and puts other functions in the place of `h`.
 """
 
 from __future__ import annotations
 
 import random
+import warnings
 
+from .arrays import COMPLEX, CUBE, DTYPES, ZERO
+from .classes import OBJECT, OBJECTS
+from .containers import DEQUE, DICT, NAMES, PAIRS, SET, WORDS
 from .expressions import (
     ARRAY,
     BOOL,
@@ -27,10 +32,20 @@ from .expressions import (
     STR,
     TUPLE,
 )
-from .statements import Function
+from . import classes, control
+from .areas import AREAS, AnyFunction
 
 PRELUDE = """\
 import math
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce, wraps
+from itertools import accumulate, chain
 import numpy as np
 
 K_INT, K_BIG, K_FLOAT, G_INT = 7, 2**62, 0.75, 5
@@ -39,6 +54,11 @@ NOTES = []
 
 def note(x):
     NOTES.append(x)
+
+
+def put(x, i, value):
+    x[i] = value
+    return x
 
 
 # An object's own repr shows its address, which differs from run to run.
@@ -125,28 +145,25 @@ KINDS = (
 )
 
 
-def argument(rng, kind):
+LONG = (ARRAY, ARRAY, ARRAY, MATRIX, MATRIX, FLOATS, INTS, ROWS)  # parameters of kernels
+
+
+def argument(rng, kind, is_tame=False, areas=()):
     """An expression that makes an argument of this type; often an ordinary one, sometimes a nasty one."""
-    if rng.random() < 0.03:
+    if not is_tame and rng.random() < 0.03:
         kind = rng.choice(KINDS)
+    if "kernels" in areas and kind in LONG:
+        return long_argument(rng, kind)
     small = lambda: str(rng.randrange(-4, 30))
     real = lambda: repr(round(rng.uniform(-9, 9), 3)) if rng.random() < 0.7 else rng.choice(REALS)
-    whole = lambda: small() if rng.random() < 0.75 else rng.choice(INTEGERS)
-    some = lambda make, n=7: ", ".join(make() for _ in range(rng.randrange(rng.choice((0, 2, 2, 3)), n)))
-    dtype = rng.choice(("float64", "float64", "float32", "int64", "int32", "uint8", "bool_"))
+    whole = lambda: small() if rng.random() < (0.9 if is_tame else 0.75) else rng.choice(INTEGERS)
+    fewest = (2, 2, 3) if is_tame else (0, 2, 2, 3)
+    some = lambda make, n=7: ", ".join(make() for _ in range(rng.randrange(rng.choice(fewest), n)))
+    dtype = rng.choice(DTYPES if "arrays" in areas else ("float64", "float64", *DTYPES[:7]))
     n = rng.randrange(1, 6) + 1
     if kind == MIXED:
-        mixed = [
-            whole(),
-            real(),
-            "None",
-            "True",
-            "'s'",
-            "np.float64(1.5)",
-            "np.int64(3)",
-            "Loud(1.5)",
-            "Small(3)",
-        ]
+        mixed = [whole(), real(), "True", "np.float64(1.5)", "np.int64(3)", "Loud(1.5)", "Small(3)"]
+        mixed += [] if is_tame else ["None", "'s'"]
         return f"[{', '.join(rng.sample(mixed, rng.randrange(1, 6)))}]"
     if kind == ARRAY:
         base = f"(np.arange({2 * n}) * {rng.choice(('1', '1.5', '37', '-3'))}).astype(np.{dtype})"
@@ -157,12 +174,18 @@ def argument(rng, kind):
         base = (
             f"(np.arange({6 * n}) * {rng.choice(('1', '0.5', '11'))}).astype(np.{dtype}).reshape(3, {2 * n})"
         )
-        return base + rng.choice(("", "", ".T", "[::-1, ::-2]", "[:, 1:]", "[:0]"))
+        return base + rng.choice(("", "", ".T", "[::-1, ::-2]", "[:, 1:]", *(() if is_tame else ("[:0]",))))
+    word = lambda: rng.choice(("'a'", "'b'", "'ab'", "'xyz'", "''", "'é'"))
+    text = lambda: rng.choice(
+        ("'abc'", "'a b,ab'", "'3 12'", "'日本 a'", "'Hello, World'", "'\\U0001f600ab'", *(() if is_tame else ("''",)))
+    )
+    instance = lambda: f"{rng.choice(classes.NAMES)}({real()}, {small()})"
+    same = rng.choice(classes.NAMES)
     return {
         INT: whole,
         FLOAT: real,
         BOOL: lambda: rng.choice(("True", "False")),
-        STR: lambda: rng.choice(("''", "'abc'", "'3'", "'日本'")),
+        STR: text,
         NONE: lambda: "None",
         INTS: lambda: f"[{some(whole)}]",
         FLOATS: lambda: f"[{some(real)}]",
@@ -172,31 +195,116 @@ def argument(rng, kind):
             + "]"
         ),
         TUPLE: lambda: f"({whole()}, {real()}, {small()})",
-        BYTES: lambda: rng.choice(("b'abc'", "b''", "bytes(range(7))")),
+        BYTES: lambda: rng.choice(("b'abc'", "b'\\x80a\\xff'", "bytes(range(7))", *(() if is_tame else ("b''",)))),
         BYTEARRAY: lambda: rng.choice(("bytearray(b'abc')", "bytearray(5)", "bytearray(range(250, 256))")),
         SCALAR: lambda: f"np.{dtype}({rng.choice(('0', '1', '3', '100'))})",
+        DICT: lambda: "{" + ", ".join(f"{small()}: {real()}" for _ in range(rng.randrange(5))) + "}",
+        WORDS: lambda: "{" + ", ".join(f"{word()}: {small()}" for _ in range(rng.randrange(4))) + "}",
+        SET: lambda: f"{{{whole()}, {some(small)}}}",
+        NAMES: lambda: f"[{some(word)}]",
+        PAIRS: lambda: "[" + ", ".join(f"({small()}, {real()})" for _ in range(rng.randrange(1, 5))) + "]",
+        DEQUE: lambda: f"deque([{some(real)}], 9)",
+        CUBE: lambda: f"np.arange({4 * n}).astype(np.{dtype}).reshape(2, 2, {n})",
+        ZERO: lambda: f"np.array({rng.choice(('3', '2.5', '-1'))})",
+        COMPLEX: lambda: f"complex({real()}, {real()})",
+        OBJECT: instance,
+        OBJECTS: lambda: (
+            f"[{', '.join(instance() for _ in range(3))}]"
+            if rng.random() < 0.3
+            else f"[{same}(q * {real()}, q) for q in range({rng.choice((2, 4, 9, 70))})]"
+        ),
     }[kind]()
+
+
+def long_argument(rng, kind):
+    """One of 60 to 200 elements, with some that do not fit the others."""
+    n = rng.choice((60, 64, 65, 70, 100, 129, 200))
+    odd = f", {rng.randrange(n)}, {rng.choice(('math.nan', 'math.inf', '-0.0', '1e308', '5e-324', '0', '-1e16', '7'))}"
+    factor = rng.choice(("1", "0.37", "1", "-3", "1e3", "0.1", "1e-160", "1e300"))
+    if kind in (FLOATS, INTS):
+        one = f"q * {factor if kind == FLOATS else rng.choice(('1', '7 % 31', '-3', '10**8', '2**57'))}"
+        made = f"[{one}{rng.choice(('', ' - 5', ' + 1'))} for q in range({n})]"
+        odd = odd if kind == FLOATS else f", {rng.randrange(n)}, {rng.choice(INTEGERS)}"
+        return f"put({made}{odd})" if rng.random() < 0.4 else made
+    if kind == ROWS:
+        rows, columns = rng.choice(((4, 70), (9, 9), (70, 3), (12, 12)))
+        made = f"[[(q * 7 + r) * {factor} for r in range({columns})] for q in range({rows})]"
+        return f"put({made}, 1, {made}[0])" if rng.random() < 0.1 else made
+    dtype = rng.choice(("float64", "float64", "float64", "float32", "int64", "int32", "uint8", "bool_"))
+    if not dtype.startswith("float"):
+        factor = rng.choice(("1", "7", "-3", "1", "2**24", "2**56"))
+        odd = f", {rng.randrange(n)}, {rng.choice(('0', '1', '100'))}"
+    if kind == ARRAY:
+        made = f"(np.arange({n}) * {factor} - {rng.choice(('0', '5', '0.5'))}).astype(np.{dtype})"
+        made = f"put({made}{odd})" if rng.random() < 0.4 else made
+        return made + rng.choice(("", "", "", "", "[::2]", "[::-1]", "[1:]", ".reshape(-1, 1)[:, 0]"))
+    rows, columns = rng.choice(((5, 70), (70, 5), (12, 33), (3, 129), (9, 9), (2, 200)))
+    made = f"(np.arange({rows * columns}) * {factor}).astype(np.{dtype}).reshape({rows}, {columns})"
+    return made + rng.choice(("", "", "", ".T", "[:, ::-1]", "[1:]", "[:, 1:]", "[::2]"))
+
+
+def rebinding(rng, areas):
+    """A statement between two calls."""
+    choices = [
+        f"globals()['G_INT'] = {rng.choice(('2.5', '-3', '2**70', 'True', 'np.float64(0.5)'))}",
+        f"globals()['K_FLOAT'] = {rng.choice(('0.25', '3', 'np.float32(2)'))}",
+        "globals()['h'] = lambda a, last=3: 1.5",
+        "globals()['K_INT'] = 9",
+    ]
+    if "classes" in areas:
+        choices += [f"patch({rng.randrange(12)})"] * 4
+    if "control" in areas:
+        choices += ["globals()['rec'] = lambda n, x: n + 0.5", "globals()['opt'] = lambda a, *b, **c: a"]
+    return rng.choice(choices)
 
 
 def source(seed):
     """The module's text."""
     rng = random.Random(seed)
-    kinds = [rng.choice(KINDS) for _ in range(3)]
-    helper_kinds = [rng.choice(KINDS) for _ in range(2)]
-    helper = Function(
-        rng, "h", {"a": helper_kinds[0], "last": helper_kinds[1]}, n_statements=rng.randrange(1, 5)
+    while True:  # one in a thousand puts a walrus where none may be
+        text = attempt(rng)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                compile(text, "<generated>", "exec", dont_inherit=True)
+            except SyntaxError:
+                continue
+        return text
+
+
+def attempt(rng):
+    """A text that is mostly a program."""
+    count = rng.choice((0, 1, 1, 1, 2))
+    areas = tuple(rng.sample(list(AREAS), count))
+    is_tame = rng.random() < (0.8 if areas else 0.5)
+    added = tuple(kind for area in areas for kind in AREAS[area])
+    choices = LONG if areas == ("kernels",) else (*KINDS, *added * 3, *(LONG * 4 if "kernels" in areas else ()))
+    kinds = [rng.choice(choices) for _ in range(3)]
+    if "classes" in areas and not set(kinds) & {OBJECT, OBJECTS}:
+        kinds[0] = rng.choice((OBJECT, OBJECTS))
+    if "kernels" in areas:
+        kinds[1] = kinds[0] if rng.random() < 0.4 else rng.choice(LONG)
+    helper_kinds = [rng.choice(choices) for _ in range(2)]
+    common = added * 4
+    style = {"areas": areas, "is_tame": is_tame, "common": common}
+    helper = AnyFunction(
+        rng, "h", {"a": helper_kinds[0], "last": helper_kinds[1]}, n_statements=rng.randrange(1, 4), **style
     )
     parameters = dict(zip(("a", "b", "c"), kinds, strict=True))
-    main = Function(rng, "f", parameters, callees=[("h", helper_kinds)], n_statements=rng.randrange(3, 10))
-    calls = []
-    for _ in range(3):
-        calls.append([argument(rng, kind) for kind in kinds])
-    shared = [argument(rng, kind) for kind in kinds]
-    calls.append(shared)
-    lines = ["", "", "@jit", *helper.lines, "", "", "@jit", *main.lines, "", "", "def calls():"]
-    lines.append("    return [")
-    lines += [f"        ({', '.join(call)},)," for call in (calls[0], calls[0], *calls[1:], calls[0])]
-    if kinds[0] == kinds[1]:  # the same object twice
-        lines.append(f"        *((x, x, y) for x, y in [({shared[0]}, {shared[2]})]),")
-    lines.append("    ]")
+    n_statements = rng.randrange(2, 7) if areas else rng.randrange(3, 10)
+    main = AnyFunction(
+        rng, "f", parameters, callees=[("h", helper_kinds)], n_statements=n_statements, **style
+    )
+    defined = classes.definitions(rng) if "classes" in areas else []
+    defined += control.definitions(rng) if "control" in areas else []
+    made = [[argument(rng, kind, is_tame, areas) for kind in kinds] for _ in range(4)]
+    lines = ["", "", *defined, "@jit", *helper.lines, "", "", "@jit", *main.lines, "", "", "def calls():"]
+    for number, call in enumerate((made[0], made[0], made[1], made[2], made[0], made[3], made[0])):
+        if number > 2 and rng.random() < 0.4:
+            lines.append(f"    {rebinding(rng, areas)}")
+        lines.append(f"    yield ({', '.join(call)},)")
+    if kinds[0] == kinds[1]:  # the same object twice, and two views of one memory
+        lines += [f"    x, y = {made[3][0]}, {made[3][2]}", "    yield (x, x, y)"]
+        if kinds[0] in (ARRAY, MATRIX):
+            lines += [f"    yield (x[{rng.choice(('1:', '::-1', ':-1'))}], x[{rng.choice((':-1', '1:'))}], y)"]
     return PRELUDE + "\n".join(lines) + "\n"

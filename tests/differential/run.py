@@ -30,7 +30,9 @@ class TooSlow(BaseException):
 def load(text, mode, seed=0):
     """The program as a module, its functions made fast as the mode says."""
     module = types.ModuleType("generated")
-    module.jit = lambda function: function
+    sys.modules["generated"] = module  # dataclasses look for it
+    module.marked = []
+    module.jit = lambda function: module.marked.append(function) or function
     if mode != "plain":
         import overdrive
         from overdrive import _core
@@ -38,13 +40,12 @@ def load(text, mode, seed=0):
         rate = random.Random(seed).choice(RATES)
         _core.debug_force(("seed", seed, rate) if mode.endswith("forced") else None)
         if mode.startswith("jit"):
-            module.jit = overdrive.jit
+            module.jit = lambda function: module.marked.append(made := overdrive.jit(function)) or made
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(text, FILENAME, "exec"), module.__dict__)
     if mode.startswith("promote"):
-        module.promoted = [module.__dict__[name] for name in ("h", "f") if name in module.__dict__]
-        for function in module.promoted:
+        for function in module.marked:
             overdrive.promote(function)
     return module
 
@@ -58,7 +59,7 @@ def outcomes(text, mode, seed=0):
         with np.errstate(all="warn"):
             found.append(compare.observe(module.f, arguments, FILENAME, notes))
         if mode.startswith("promote"):
-            settle(module.promoted, seen)
+            settle(module.marked, seen)
     return found
 
 

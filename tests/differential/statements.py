@@ -66,9 +66,14 @@ MAX_TRIPS = 150
 class Function:
     """One generated function; `lines` is its source."""
 
-    def __init__(self, rng, name, parameters, callees=(), n_statements=7):
+    expressions_of = Expressions
+
+    def __init__(self, rng, name, parameters, callees=(), n_statements=7, areas=(), is_tame=False, common=()):
         self.rng = rng
-        self.expressions = Expressions(rng, dict(parameters), callees)
+        self.areas = areas
+        self.is_tame = is_tame
+        self.common = (*COMMON, *common)
+        self.expressions = self.expressions_of(rng, dict(parameters), callees, areas, is_tame)
         self.scope = self.expressions.scope
         self.lines = []
         self.n_names = 0
@@ -135,7 +140,7 @@ class Function:
         if names and self.chance(0.8):
             chosen = self.rng.sample(names, min(len(names), 1 + self.rng.randrange(5)))
             return "(" + ", ".join(chosen) + ",)" if len(chosen) > 1 else chosen[0]
-        return self.make(self.rng.choice(COMMON))
+        return self.make(self.rng.choice(self.common))
 
     def block(self, level, n):
         """Some statements; at least one line."""
@@ -150,7 +155,7 @@ class Function:
         before = dict(self.scope)
         self.block(level, n)
         for name in [n for n in self.scope if n not in before]:
-            if not self.chance(0.12):
+            if self.is_tame or not self.chance(0.12):
                 del self.scope[name]
 
     # --- statements
@@ -158,9 +163,12 @@ class Function:
     def statement(self, level):
         """One statement."""
         rng, deep = self.rng, level >= 5
+        if self.areas and not deep and self.chance(0.6):
+            getattr(self, "statement_" + rng.choice(self.areas))(level)
+            return
         choice = rng.randrange(100)
         if choice < 26 or (deep and choice < 70):
-            kind = rng.choice(COMMON)
+            kind = rng.choice(self.common)
             self.say(level, f"{(name := self.target(kind))} = {self.value(kind)}")
             self.scope[name] = kind
         elif choice < 36:
@@ -238,6 +246,8 @@ class Function:
                 f"divmod({self.make(INT, 1)}, {self.make(INT, 1)} or 3)",
             )
         )
+        if self.is_tame and not source.startswith(("divmod", pair)):
+            source = pair
         star = "*" if self.chance(0.1) else ""
         self.say(level, f"{first}, {star}{second} = {source}")
         self.scope[first] = INT
@@ -303,6 +313,29 @@ class Function:
             self.say(level, "else:")
             self.branch(level + 1, 1)
         self.trips, self.in_loop, _ = saved
+
+    def repeat(self, level, head, n_trips, n, defines=None):
+        """A loop with this head that runs at most so often, its body of about `n` statements; for other modules."""
+        if self.trips * n_trips > MAX_TRIPS:
+            return
+        saved = self.trips, self.in_loop, self.loop_frames
+        self.trips, self.in_loop, self.loop_frames = (
+            self.trips * n_trips,
+            self.in_loop + 1,
+            self.loop_frames + 1,
+        )
+        self.say(level, head)
+        self.scope.update(defines or {})
+        self.branch(level + 1, n)
+        for name in defines or {}:
+            self.scope.pop(name, None)
+        self.trips, self.in_loop, self.loop_frames = saved
+
+    def assign(self, level, kind, text, bound=""):
+        """Assigns to a name of this type, cut where it might grow in a loop."""
+        name = self.target(kind)
+        self.say(level, f"{name} = ({text}){bound}" if self.in_loop and bound else f"{name} = {text}")
+        self.scope[name] = kind
 
     def while_loop(self, level, n):
         counter = f"i{self.fresh()}"

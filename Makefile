@@ -2,8 +2,8 @@
 # nothing when nothing changed.
 PY ?= 3.11
 TIMES ?= 1000
-START ?= 0
-COUNT ?= 2000
+START ?=
+COUNT ?=
 FILES ?= 1000000
 
 .PHONY: run dev test test-rust test-python test-interop fuzz check bless bench bench-llm memcheck wheel test-wheel clean help
@@ -13,8 +13,8 @@ help:
 	@echo "make test     Rust tests, the Python suite on CPython 3.11, 3.12 and 3.13, and the tests beside PyTorch and JAX"
 	@echo "              (5 GB, installed once into the cache); a suite that passed is not run again while nothing changed"
 	@echo "              (AGAIN=1 make test runs all)"
-	@echo "make fuzz     2000 generated programs on one CPython, as exits come and with exits forced, compared with"
-	@echo "              CPython's results: make fuzz PY=3.12 START=5000 COUNT=100"
+	@echo "make fuzz     generated programs on one CPython until Ctrl-C, as exits come and with exits forced by turns, compared with"
+	@echo "              CPython's results; what differs is reduced and kept: make fuzz PY=3.12 START=5000 COUNT=100"
 	@echo "make fuzz-gguf a million hostile model files: make fuzz-gguf FILES=10000000 START=5 (a minute for ten million)"
 	@echo "make interrupt-llm a thousand generations of SmolLM2 that Ctrl-C stops, and what they leave: make interrupt-llm TIMES=100"
 	@echo "make cpython-tests CPython's own tests, plain and with each function promoted, on one CPython (half an hour):"
@@ -57,12 +57,12 @@ test-interop:
 
 fuzz:
 	@scripts/setup
-	@scripts/fuzz $(PY) $(START) $(COUNT)
+	@scripts/fuzz $(PY) "$(START)" "$(COUNT)"
 
 .PHONY: fuzz-gguf
 fuzz-gguf:
 	@scripts/setup
-	@scripts/fuzz_gguf $(FILES) $(START)
+	@scripts/fuzz_gguf $(FILES) $(or $(START),0)
 
 .PHONY: interrupt-llm
 interrupt-llm:

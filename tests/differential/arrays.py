@@ -16,7 +16,14 @@ DTYPES = (
 )
 CLOSED = ("+", "-", "*", "+", "*")
 INTEGER = ("//", "%", "&", "|", "^", "<<", ">>", "**")
-ERRSTATES = ("over='ignore'", "all='ignore'", "divide='raise'", "invalid='raise', over='warn'", "under='warn'", "all='raise'")
+ERRSTATES = (
+    "over='ignore'",
+    "all='ignore'",
+    "divide='raise'",
+    "invalid='raise', over='warn'",
+    "under='warn'",
+    "all='raise'",
+)
 
 
 class Arrays:
@@ -67,10 +74,20 @@ class Arrays:
         )  # fmt: skip
 
     def make_cube(self, depth):
-        return self.pick(f"{self.leaf(CUBE)}[::-1]", f"{self.leaf(CUBE)}.transpose(2, 0, 1)", f"{self.leaf(CUBE)}.astype(np.{self.dtype()})", f"({self.leaf(CUBE)} * {self.make(INT, 0)})")
+        return self.pick(
+            f"{self.leaf(CUBE)}[::-1]",
+            f"{self.leaf(CUBE)}.transpose(2, 0, 1)",
+            f"{self.leaf(CUBE)}.astype(np.{self.dtype()})",
+            f"({self.leaf(CUBE)} * {self.make(INT, 0)})",
+        )
 
     def make_zero(self, depth):
-        return self.pick(f"np.array({self.make(self.pick(INT, FLOAT), depth)} % 100)", f"np.zeros((), np.{self.dtype()})", f"{self.leaf(ARRAY)}[:1].sum(keepdims=False)", f"np.asarray({self.leaf(SCALAR)})")
+        return self.pick(
+            f"np.array({self.make(self.pick(INT, FLOAT), depth)} % 100)",
+            f"np.zeros((), np.{self.dtype()})",
+            f"{self.leaf(ARRAY)}[:1].sum(keepdims=False)",
+            f"np.asarray({self.leaf(SCALAR)})",
+        )
 
     def make_complex(self, depth):
         a, b = self.make(COMPLEX, depth), self.make(self.pick(COMPLEX, INT, FLOAT), depth)
@@ -138,8 +155,18 @@ class ArrayStatements:
         if not names:
             return self.new_array(level)
         x = self.rng.choice(names)
-        place = {ARRAY: lambda: e.index(x), MATRIX: lambda: f"{e.index(x)}, {e.index()}", CUBE: lambda: f"{e.index(x)}, 0, {e.index()}"}[self.scope[x]]()
-        value = f"({self.number()}) % 100" if self.chance(0.4) else f"{x}[{place}] * {self.number()}" if self.chance(0.3) else self.number()
+        place = {
+            ARRAY: lambda: e.index(x),
+            MATRIX: lambda: f"{e.index(x)}, {e.index()}",
+            CUBE: lambda: f"{e.index(x)}, 0, {e.index()}",
+        }[self.scope[x]]()
+        value = (
+            f"({self.number()}) % 100"
+            if self.chance(0.4)
+            else f"{x}[{place}] * {self.number()}"
+            if self.chance(0.3)
+            else self.number()
+        )
         self.say(level, f"{x}[{place}] {self.rng.choice(('=', '=', '=', '+=', '-=', '*='))} {value}")
 
     def row(self, level):
@@ -168,15 +195,35 @@ class ArrayStatements:
         total = self.target(self.rng.choice((SCALAR, FLOAT, INT)))
         choice = self.rng.randrange(7)
         if choice < 2:
-            self.say(level, f"{total} = {self.rng.choice(('0', '0.0', 'np.float32(0)', 'np.int64(0)', '0j', 'True'))}")
-            self.say(level, f"for {i} in {self.rng.choice((x, f'range(len({x}))', f'{m}.ravel()', f'{x}[::-1]', f'{x}.tolist()'))}:")
+            self.say(
+                level,
+                f"{total} = {self.rng.choice(('0', '0.0', 'np.float32(0)', 'np.int64(0)', '0j', 'True'))}",
+            )
+            self.say(
+                level,
+                f"for {i} in {self.rng.choice((x, f'range(len({x}))', f'{m}.ravel()', f'{x}[::-1]', f'{x}.tolist()'))}:",
+            )
             self.scope[total] = SCALAR
             self.scope[i] = SCALAR
-            self.say(level + 1, f"{total} {self.rng.choice(('+=', '+=', '-=', '*=', '='))} {self.rng.choice((i, i, f'{i} * {i}', f'{i} + {total}', self.make(SCALAR, 1)))}")
+            self.say(
+                level + 1,
+                f"{total} {self.rng.choice(('+=', '+=', '-=', '*=', '='))} {self.rng.choice((i, i, f'{i} * {i}', f'{i} + {total}', self.make(SCALAR, 1)))}",
+            )
             del self.scope[i]
         elif choice < 4 and x in self.scope:
             self.say(level, f"for {i} in range({self.rng.choice(('', '1, '))}min(len({x}), len({y}))):")
-            value = self.rng.choice((f"{y}[{i}]", f"{x}[{i} - 1] + {y}[{i}]", f"{x}[{i}] * 2 - {y}[{i}]", f"{y}[-{i} - 1]", f"{i} * {self.number()}", f"{x}[{i}] {self.rng.choice(('<', '==', '>'))} {y}[{i}]", f"max({x}[{i}], {y}[{i}])", f"{x}[{i}] / 2"))
+            value = self.rng.choice(
+                (
+                    f"{y}[{i}]",
+                    f"{x}[{i} - 1] + {y}[{i}]",
+                    f"{x}[{i}] * 2 - {y}[{i}]",
+                    f"{y}[-{i} - 1]",
+                    f"{i} * {self.number()}",
+                    f"{x}[{i}] {self.rng.choice(('<', '==', '>'))} {y}[{i}]",
+                    f"max({x}[{i}], {y}[{i}])",
+                    f"{x}[{i}] / 2",
+                )
+            )
             self.say(level + 1, f"{x}[{i}] {self.rng.choice(('=', '=', '=', '+='))} {value}")
         elif choice < 6 and m in self.scope:
             self.say(level, f"for {i} in range({m}.shape[0]):")
@@ -197,11 +244,17 @@ class ArrayStatements:
     def flavours(self, level):
         """A number whose type changes along a loop."""
         name, i = self.target(SCALAR), f"i{self.fresh()}"
-        self.say(level, f"{name} = {self.rng.choice(('0', '0.0', '1', 'np.int8(1)', 'np.float16(0.5)', 'np.uint64(3)', 'np.float32(1)', 'True', 'np.bool_(True)', 'np.int32(7)', '1j', 'np.complex64(1)'))}")
+        self.say(
+            level,
+            f"{name} = {self.rng.choice(('0', '0.0', '1', 'np.int8(1)', 'np.float16(0.5)', 'np.uint64(3)', 'np.float32(1)', 'True', 'np.bool_(True)', 'np.int32(7)', '1j', 'np.complex64(1)'))}",
+        )
         self.scope[name] = SCALAR
         self.say(level, f"for {i} in range({self.rng.choice(('3', '5', '9'))}):")
         self.scope[i] = INT
-        self.say(level + 1, f"{name} {self.rng.choice(('+=', '-=', '*=', '+='))} {self.make(self.rng.choice((INT, FLOAT, SCALAR, SCALAR)), 1)}")
+        self.say(
+            level + 1,
+            f"{name} {self.rng.choice(('+=', '-=', '*=', '+='))} {self.make(self.rng.choice((INT, FLOAT, SCALAR, SCALAR)), 1)}",
+        )
         if self.chance(0.3):
             self.say(level + 1, f"if {self.make(BOOL, 1)}: {name} = {self.make(SCALAR, 1)}")
         del self.scope[i]

@@ -19,7 +19,19 @@ def formula(rng, terms, depth=2):
     if depth == 0:
         return rng.choice((*terms, *terms, "2", "0.5", "3", "K_FLOAT"))
     a, b = formula(rng, terms, depth - 1), formula(rng, terms, depth - 1)
-    return rng.choice((f"({a} + {b})", f"({a} - {b})", f"({a} * 0.5 + {b})", f"({a} if {a} < {b} else {b})", f"max({a}, {b})", a, f"({a} % 97 * {b})", f"abs({a})", f"({a} / (abs({b}) + 1))"))
+    return rng.choice(
+        (
+            f"({a} + {b})",
+            f"({a} - {b})",
+            f"({a} * 0.5 + {b})",
+            f"({a} if {a} < {b} else {b})",
+            f"max({a}, {b})",
+            a,
+            f"({a} % 97 * {b})",
+            f"abs({a})",
+            f"({a} / (abs({b}) + 1))",
+        )
+    )
 
 
 def methods(rng, base):
@@ -32,12 +44,21 @@ def methods(rng, base):
         if rng.random() < 0.3:
             lines += ["        if k > 3:", f"            return {formula(rng, ['self.x', 'k'], 1)}"]
         lines.append(f"        return {formula(rng, ['self.x', 'self.n', 'k'])}")
-    lines += [*jit(), "    def step(self, k):", f"        self.x = {formula(rng, ['self.x', 'self.x', 'k', 'self.n'])} % 1e6"]
+    lines += [
+        *jit(),
+        "    def step(self, k):",
+        f"        self.x = {formula(rng, ['self.x', 'self.x', 'k', 'self.n'])} % 1e6",
+    ]
     lines.append(f"        self.n {rng.choice(('+= 1', '+= k & 3', '= (self.n * 3 + 1) % 1000', '-= 1'))}")
     if rng.random() < 0.3:
         lines.append("        if len(self.items) < 20: self.items.append(self.x)")
     lines.append(f"        {rng.choice(('return self', 'return self.x', 'return None', 'pass'))}")
-    lines += ["    @property", *jit(), "    def size(self):", f"        return {formula(rng, ['self.x', 'self.n'], 1)}"]
+    lines += [
+        "    @property",
+        *jit(),
+        "    def size(self):",
+        f"        return {formula(rng, ['self.x', 'self.n'], 1)}",
+    ]
     if rng.random() < 0.6:
         lines += ["    @size.setter", "    def size(self, new):", "        self.x = new * 0.5"]
     return lines
@@ -51,7 +72,12 @@ def operators(rng):
         ["def __mul__(self, k):", "    return type(self)(self.x * k, self.n)"],
         ["def __iadd__(self, k):", "    self.x += k", "    return self"],
         ["def __lt__(self, other):", "    return self.x < other.x"],
-        ["def __eq__(self, other):", "    return isinstance(other, P) and self.n == other.n", "def __hash__(self):", "    return self.n"],
+        [
+            "def __eq__(self, other):",
+            "    return isinstance(other, P) and self.n == other.n",
+            "def __hash__(self):",
+            "    return self.n",
+        ],
         ["def __len__(self):", "    return len(self.items) + 1"],
         ["def __getitem__(self, i):", "    return self.items[i] if i < len(self.items) else self.x"],
         ["def __iter__(self):", "    yield self.x", "    yield from self.items"],
@@ -62,8 +88,17 @@ def operators(rng):
         ["def __float__(self):", "    return float(self.x)"],
         ["def __index__(self):", "    return self.n & 7"],
         ["def __del__(self):", "    NOTES.append(('gone', self.n))"],
-        ["def __getattr__(self, name):", "    if name.startswith('_'): raise AttributeError(name)", "    NOTES.append(name)", "    return 2.5"],
-        ["def __setattr__(self, name, value):", "    NOTES.append(name)", "    object.__setattr__(self, name, value)"],
+        [
+            "def __getattr__(self, name):",
+            "    if name.startswith('_'): raise AttributeError(name)",
+            "    NOTES.append(name)",
+            "    return 2.5",
+        ],
+        [
+            "def __setattr__(self, name, value):",
+            "    NOTES.append(name)",
+            "    object.__setattr__(self, name, value)",
+        ],
     ]
     return ["    " + line for lines in rng.sample(made, rng.randrange(5)) for line in lines]
 
@@ -104,7 +139,9 @@ class Objects:
         if names and self.chance(0.9):
             return self.rng.choice(names)
         if kind == OBJECTS:
-            one = self.pick("P(q, 1)", "P(q * 0.5, 2)", "Q(q)", "S(q, 3)", "D(q * 1.0)", "(P(q) if q & 1 else Q(q, 3))")
+            one = self.pick(
+                "P(q, 1)", "P(q * 0.5, 2)", "Q(q)", "S(q, 3)", "D(q * 1.0)", "(P(q) if q & 1 else Q(q, 3))"
+            )
             return f"[{one} for q in range({self.pick('3', '5')})]"
         return f"{self.pick('P', 'P', 'Q', 'S', 'D')}({self.make(FLOAT, 0)}, {self.make(INT, 0)} % 100)"
 
@@ -129,7 +166,7 @@ class Objects:
         if "classes" not in self.areas or self.chance(0.6):
             return super().make_int(depth)
         o = self.leaf(OBJECT)
-        return self.pick(f"{o}.n", f"{o}.n", f"len({o}.items)", f"sum(q.n for q in {self.leaf(OBJECTS)})", f"({o}.n + {self.make(INT, depth)}) % 1009", f"len({self.leaf(OBJECTS)})", f"P.total", f"getattr({o}, 'n')")  # noqa: F541  # fmt: skip
+        return self.pick(f"{o}.n", f"{o}.n", f"len({o}.items)", f"sum(q.n for q in {self.leaf(OBJECTS)})", f"({o}.n + {self.make(INT, depth)}) % 1009", f"len({self.leaf(OBJECTS)})", f"P.total", f"getattr({o}, 'n')")  # fmt: skip
 
     def make_bool(self, depth):
         if "classes" not in self.areas or self.chance(0.7):
@@ -155,7 +192,11 @@ class ClassStatements:
                 f"if len({o}.items) < 20: {o}.items.append({v})", f"{o}.x = {o}.x", f"{o}.x -= {e.leaf(OBJECT)}.x", f"{o}.x += {o}.value({e.make(INT, 0)})",
             )))  # fmt: skip
         elif choice < 9:
-            self.assign(level, FLOAT, rng.choice((f"{o}.value({v})", f"{o}.size", f"{o}.x * 2", f"{o}.step(1) and {o}.x")))
+            self.assign(
+                level,
+                FLOAT,
+                rng.choice((f"{o}.value({v})", f"{o}.size", f"{o}.x * 2", f"{o}.step(1) and {o}.x")),
+            )
         elif choice < 15:
             q, s = f"i{self.fresh()}", self.target(FLOAT)
             self.say(level, f"{s} = 0.0")
@@ -175,9 +216,9 @@ class ClassStatements:
                 )))  # fmt: skip
         elif choice < 17:
             self.say(level, rng.choice((
-                f"P.total += 1", f"patch({rng.randrange(12)})", f"note(peek({o}))", f"if type({o}) is P: {o}.__class__ = Q", f"setattr({o}, 'x', {v})", f"if type({o}) is P: {o}.more = {v}", f"if isinstance({o}, P): {o}.__dict__['x'] = {v}", f"if isinstance({o}, P): {o}.value = lambda k: 1.25",
-                f"{o}.__init__({v}, 3)", f"{o}.size = {v}" if self.chance(0.3) else f"{o}.n -= 1", f"Q.value = P.value", f"if isinstance({o}, P): {o}.__dict__ = dict({o}.__dict__)",
-            )))  # noqa: F541  # fmt: skip
+                "P.total += 1", f"patch({rng.randrange(12)})", f"note(peek({o}))", f"if type({o}) is P: {o}.__class__ = Q", f"setattr({o}, 'x', {v})", f"if type({o}) is P: {o}.more = {v}", f"if isinstance({o}, P): {o}.__dict__['x'] = {v}", f"if isinstance({o}, P): {o}.value = lambda k: 1.25",
+                f"{o}.__init__({v}, 3)", f"{o}.size = {v}" if self.chance(0.3) else f"{o}.n -= 1", "Q.value = P.value", f"if isinstance({o}, P): {o}.__dict__ = dict({o}.__dict__)",
+            )))  # fmt: skip
         elif choice == 17:
             self.say(level, "try:")
             self.say(level + 1, f"del {o}.{rng.choice(('x', 'n', 'zzz'))}")

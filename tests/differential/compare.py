@@ -32,6 +32,7 @@ class Outcome:
     printed: str = ""
     notes: object = None
     arguments: object = None  # after the call
+    references: object = None  # how often they and the containers in them are held then
 
 
 class Sharing:
@@ -101,7 +102,9 @@ def same(a, b, sharing=None):
         return a == b
     if isinstance(a, BaseException):
         return same(a.args, b.args, sharing)
-    if isinstance(a, type) or isinstance(a, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+    if isinstance(a, type) or isinstance(
+        a, types.FunctionType | types.BuiltinFunctionType | types.MethodType
+    ):
         return a.__name__ == b.__name__
     if sharing.known(a, b):
         return True
@@ -172,9 +175,21 @@ def observe(function, arguments, filename="", notes=()):
     outcome.printed = out.getvalue()
     outcome.notes = list(notes)
     outcome.arguments = arguments
+    outcome.references = references(arguments)
     if hasattr(notes, "clear"):
         notes.clear()
     return outcome
+
+
+HELD = (list, dict, set, bytearray, collections.deque, np.ndarray)  # nobody but the program holds these
+
+
+def references(arguments):
+    """Reference counts: one too many is a leak that no value shows."""
+    inside = [x for argument in arguments if isinstance(argument, (list, tuple)) for x in argument]
+    return [
+        sys.getrefcount(x) for x in (*arguments, *inside) if isinstance(x, HELD) or hasattr(x, "__dict__")
+    ]
 
 
 def context(error):

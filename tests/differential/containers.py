@@ -93,7 +93,9 @@ class Containers:
         if kind not in (DICT, WORDS, SET, NAMES, PAIRS, DEQUE) or (names and self.chance(0.85)):
             return super().leaf(kind)
         return {
-            DICT: lambda: self.pick("{1: 2.5, 3: -1.0}", "{}", "{0: 0.5, True: 1.5, 2: 3.0}", "{7: 1, -1: 2.5}"),
+            DICT: lambda: self.pick(
+                "{1: 2.5, 3: -1.0}", "{}", "{0: 0.5, True: 1.5, 2: 3.0}", "{7: 1, -1: 2.5}"
+            ),
             WORDS: lambda: self.pick("{'a': 1, 'b': 2}", "{'xyz': 7}", "{}"),
             SET: lambda: self.pick("{1, 2, 3}", "{5, 1}", "set()", "frozenset((0, 2, 4))", "{True, 2.0, 7}"),
             NAMES: lambda: self.pick("['a', 'b', 'ab']", "['', 'xyz']", "'a b ab'.split()"),
@@ -202,9 +204,18 @@ class ContainerStatements:
         v = f"({e.make(INT, 0)}, {e.make(FLOAT, 1)})" if item is None else self.make(item, 1)
         if item == INT and self.in_loop:
             v = self.bounded(v)
-        choices = [f"if len({x}) < 40: {x}.append({v})", f"if {x}: note({x}.pop())", f"{x}.reverse()", f"note({x}.count({v}))"]
+        choices = [
+            f"if len({x}) < 40: {x}.append({v})",
+            f"if {x}: note({x}.pop())",
+            f"{x}.reverse()",
+            f"note({x}.count({v}))",
+        ]
         if kind == DEQUE:
-            choices += [f"{x}.appendleft({v})", f"if {x}: {self.target(FLOAT)} = {x}.popleft()", f"{x}.rotate({e.make(INT, 0)} % 5)"]
+            choices += [
+                f"{x}.appendleft({v})",
+                f"if {x}: {self.target(FLOAT)} = {x}.popleft()",
+                f"{x}.rotate({e.make(INT, 0)} % 5)",
+            ]
         else:
             choices += [
                 f"if len({x}) < 40: {x}.insert({e.index(x)}, {v})", f"if {v} in {x}: {x}.remove({v})", f"{x}.sort()",

@@ -10,7 +10,16 @@ from .classes import formula
 from .expressions import BOOL, FLOAT, FLOATS, INT, INTS, MIXED, STR, TUPLE
 
 KINDS = (INT, FLOAT, TUPLE, INTS, FLOATS)
-ERRORS = ("ValueError", "KeyError", "Own", "ZeroDivisionError", "(IndexError, TypeError)", "Exception", "ArithmeticError", "BaseException")
+ERRORS = (
+    "ValueError",
+    "KeyError",
+    "Own",
+    "ZeroDivisionError",
+    "(IndexError, TypeError)",
+    "Exception",
+    "ArithmeticError",
+    "BaseException",
+)
 
 
 def definitions(rng):
@@ -50,8 +59,8 @@ class Control:
         a, b = self.make(INT, depth), self.make(INT, 0)
         return self.pick(
             f"({a} ** 9 % 1000003)", f"pow({a}, 3, 1009)", f"math.gcd({a}, {b})", f"math.isqrt(abs({a}))", f"({a} * {b} * 2**61 >> 60) % 10007", f"len([w_ for q in {self.leaf(INTS)} if (w_ := q % 5) > 1])", f"int(Fraction({a}, 3) * 2) % 1009", f"({a} // 10**20)", f"({a} < {b}) + ({b} < {a})", f"(({a}) % 7 if {a} < {b} < 100 else {b})",
-            f"sum(i for i, q in enumerate(gen(3, {b})) if q)", f"G_INT" if self.chance(0.3) else f"({a} or {b})", f"({a} and {b})", f"hash({a})", f"rec({b} % 4, 1)", f"int(10**20 // ({b} % 9 + 1) % 1013)",
-        )  # noqa: F541  # fmt: skip
+            f"sum(i for i, q in enumerate(gen(3, {b})) if q)", "G_INT" if self.chance(0.3) else f"({a} or {b})", f"({a} and {b})", f"hash({a})", f"rec({b} % 4, 1)", f"int(10**20 // ({b} % 9 + 1) % 1013)",
+        )  # fmt: skip
 
 
 class ControlStatements:
@@ -64,8 +73,16 @@ class ControlStatements:
 
     def leave(self):
         """A statement that leaves a block, or one that does not."""
-        choices = [f"note({self.make(INT, 0)})", "pass", f"return {self.result()}", f"raise Own({self.make(INT, 0)})", f"note(risky({self.make(INT, 0)}))"]
-        return self.rng.choice(choices + (["break", "continue", "break", "continue"] if self.loop_frames else []))
+        choices = [
+            f"note({self.make(INT, 0)})",
+            "pass",
+            f"return {self.result()}",
+            f"raise Own({self.make(INT, 0)})",
+            f"note(risky({self.make(INT, 0)}))",
+        ]
+        return self.rng.choice(
+            choices + (["break", "continue", "break", "continue"] if self.loop_frames else [])
+        )
 
     def nested_try(self, level):
         name, i = self.fresh(), f"i{self.fresh()}"
@@ -73,7 +90,12 @@ class ControlStatements:
         saved = self.trips, self.in_loop, self.loop_frames
         if is_loop:
             self.say(level, f"for {i} in range({self.rng.choice(('3', '5', '9'))}):")
-            self.trips, self.in_loop, self.loop_frames, level = self.trips * 9, self.in_loop + 1, self.loop_frames + 1, level + 1
+            self.trips, self.in_loop, self.loop_frames, level = (
+                self.trips * 9,
+                self.in_loop + 1,
+                self.loop_frames + 1,
+                level + 1,
+            )
             self.scope[i] = INT
         self.say(level, "try:")
         if self.chance(0.4) and level < 5:
@@ -82,7 +104,12 @@ class ControlStatements:
             self.say(level + 2, f"if {self.make(BOOL, 1)}: {self.leave()}")
             if self.chance(0.5):
                 self.say(level + 1, f"except {self.rng.choice(ERRORS)}:")
-                self.say(level + 2, self.leave() if self.chance(0.6) else f"raise {self.rng.choice(('', 'KeyError(3) from None', 'ValueError(4)'))}")
+                self.say(
+                    level + 2,
+                    self.leave()
+                    if self.chance(0.6)
+                    else f"raise {self.rng.choice(('', 'KeyError(3) from None', 'ValueError(4)'))}",
+                )
             else:
                 self.say(level + 1, "finally:")
                 self.say(level + 2, self.leave() if self.chance(0.4) else f"note({self.make(INT, 0)})")
@@ -92,7 +119,16 @@ class ControlStatements:
             if is_loop:
                 self.say(level + 1, f"note(risky({i}))")
         self.say(level, f"except {self.rng.choice(ERRORS)} as {name}:")
-        self.say(level + 1, self.rng.choice((f"note(type({name}).__name__)", f"note(({name}.args, type({name}.__context__).__name__))", "note(sys.exc_info()[0].__name__)")))
+        self.say(
+            level + 1,
+            self.rng.choice(
+                (
+                    f"note(type({name}).__name__)",
+                    f"note(({name}.args, type({name}.__context__).__name__))",
+                    "note(sys.exc_info()[0].__name__)",
+                )
+            ),
+        )
         if self.chance(0.3):
             self.say(level + 1, self.leave())
         if self.chance(0.3):
@@ -100,13 +136,27 @@ class ControlStatements:
             self.branch(level + 1, 1)
         if self.chance(0.4):
             self.say(level, "finally:")
-            self.say(level + 1, f"note({self.make(self.rng.choice((INT, FLOAT)), 0)})" if self.chance(0.7) else f"if {self.make(BOOL, 1)}: {self.leave()}")
+            self.say(
+                level + 1,
+                f"note({self.make(self.rng.choice((INT, FLOAT)), 0)})"
+                if self.chance(0.7)
+                else f"if {self.make(BOOL, 1)}: {self.leave()}",
+            )
         self.trips, self.in_loop, self.loop_frames = saved
         self.scope.pop(i, None)
 
     def managers(self, level):
         a, b = self.fresh(), self.fresh()
-        self.say(level, self.rng.choice((f"with Manager(True) as {a}, Manager(False) as {b}:", f"with Manager(True) as {a}:", f"with suppress({self.rng.choice(('ValueError', 'Own', 'Exception'))}):")))
+        self.say(
+            level,
+            self.rng.choice(
+                (
+                    f"with Manager(True) as {a}, Manager(False) as {b}:",
+                    f"with Manager(True) as {a}:",
+                    f"with suppress({self.rng.choice(('ValueError', 'Own', 'Exception'))}):",
+                )
+            ),
+        )
         self.branch(level + 1, 1)
         self.say(level + 1, f"if {self.make(BOOL, 1)}: {self.leave()}")
 
@@ -134,7 +184,10 @@ class ControlStatements:
         self.say(level, f"{c} = {self.make(self.rng.choice((INT, FLOAT)), 0)}")
         self.say(level, f"def {function}(k, d={self.make(INT, 0)}):")
         self.say(level + 1, f"nonlocal {c}")
-        self.say(level + 1, f"{c} = {self.rng.choice((f'({c} + k) % 1009', f'{c} * 0.5 + k', 'k', f'{c} + d if k else d'))}")
+        self.say(
+            level + 1,
+            f"{c} = {self.rng.choice((f'({c} + k) % 1009', f'{c} * 0.5 + k', 'k', f'{c} + d if k else d'))}",
+        )
         self.say(level + 1, f"return {self.rng.choice((c, f'{c} + k', 'k'))}")
         self.say(level, f"{out} = 0")
         self.say(level, f"for {i} in range({self.rng.choice(('3', '9', '30'))}):")
@@ -143,7 +196,10 @@ class ControlStatements:
 
     def lambdas(self, level):
         functions, q = self.fresh(), self.fresh()
-        self.say(level, f"{functions} = [{self.rng.choice((f'lambda x: x + {q}', f'lambda x, y={q}: x * y', f'lambda x: (x, {q})[1]'))} for {q} in range(3)]")
+        self.say(
+            level,
+            f"{functions} = [{self.rng.choice((f'lambda x: x + {q}', f'lambda x, y={q}: x * y', f'lambda x: (x, {q})[1]'))} for {q} in range(3)]",
+        )
         self.assign(level, FLOAT, f"sum(function({self.make(INT, 0)}) for function in {functions})")
 
     def generator(self, level):
@@ -157,7 +213,13 @@ class ControlStatements:
         elif choice == 1:
             self.repeat(level, f"for {i} in gen({e.make(INT, 0)} & 7, {e.make(INT, 0)}):", 8, 2, {i: FLOAT})
         elif choice == 2:
-            self.repeat(level, f"for {i} in (q * {e.make(FLOAT, 0)} for q in {e.leaf(INTS)}[:9] if q):", 9, 2, {i: FLOAT})
+            self.repeat(
+                level,
+                f"for {i} in (q * {e.make(FLOAT, 0)} for q in {e.leaf(INTS)}[:9] if q):",
+                9,
+                2,
+                {i: FLOAT},
+            )
         elif choice == 3:
             self.say(level, f"def {g}():")
             self.say(level + 1, f"for q in {e.leaf(FLOATS)}[:9]:")
@@ -195,8 +257,14 @@ class ControlStatements:
         self.say(level, f"{out} = 0.0")
         self.say(level, f"for {i} in range({self.rng.choice(('5', '9', '20'))}):")
         self.say(level + 1, "try:")
-        self.say(level + 2, f"{out} += {self.rng.choice((f'risky({i})', f'1 / ({i} % 3)', f'[1.5, 2][{i} & 3]', f'risky({i}) * 0.5'))}")
-        self.say(level + 1, f"except {self.rng.choice(('Exception', '(Own, ValueError, KeyError, ArithmeticError, IndexError)'))}:")
+        self.say(
+            level + 2,
+            f"{out} += {self.rng.choice((f'risky({i})', f'1 / ({i} % 3)', f'[1.5, 2][{i} & 3]', f'risky({i}) * 0.5'))}",
+        )
+        self.say(
+            level + 1,
+            f"except {self.rng.choice(('Exception', '(Own, ValueError, KeyError, ArithmeticError, IndexError)'))}:",
+        )
         self.say(level + 2, self.rng.choice((f"{out} -= 1", "continue", "pass", f"{out} = {i}")))
         self.scope[out] = FLOAT
 
@@ -204,7 +272,17 @@ class ControlStatements:
         i, out = f"i{self.fresh()}", self.target(FLOAT)
         self.say(level, f"{out} = 0")
         self.say(level, f"for {i} in range({self.rng.choice(('5', '12'))}):")
-        self.say(level + 1, self.rng.choice((f"bump({i})", f"if {i} == 3: bump(7)", f"{out} += bump({i} & 3)", f"if {i} == 4: globals()['K_FLOAT'] = {i} * 0.5")))
+        self.say(
+            level + 1,
+            self.rng.choice(
+                (
+                    f"bump({i})",
+                    f"if {i} == 3: bump(7)",
+                    f"{out} += bump({i} & 3)",
+                    f"if {i} == 4: globals()['K_FLOAT'] = {i} * 0.5",
+                )
+            ),
+        )
         self.say(level + 1, f"{out} += {self.rng.choice(('G_INT', 'K_FLOAT', 'G_INT * 2', 'K_INT + G_INT'))}")
         self.scope[out] = FLOAT
 
@@ -213,7 +291,10 @@ class ControlStatements:
         name = self.target(FLOAT)
         self.say(level, f"{name} = 0")
         self.say(level, f"for {i} in range({self.rng.choice(('4', '9'))}):")
-        self.say(level + 1, f"{name} += {self.rng.choice((f'rec({i}, {self.make(FLOAT, 0)})', f'other({i} & 7, {i})', f'opt({i}, {i} * 0.5, c={self.make(INT, 0)})', f'only({i}, {self.make(FLOAT, 0)})'))}")
+        self.say(
+            level + 1,
+            f"{name} += {self.rng.choice((f'rec({i}, {self.make(FLOAT, 0)})', f'other({i} & 7, {i})', f'opt({i}, {i} * 0.5, c={self.make(INT, 0)})', f'only({i}, {self.make(FLOAT, 0)})'))}",
+        )
         self.scope[name] = FLOAT
 
     def undo(self, level):
@@ -229,12 +310,36 @@ class ControlStatements:
     def polymorphic(self, level):
         """A loop whose values change their type."""
         x, i = self.target(FLOAT), f"i{self.fresh()}"
-        values = self.rng.sample(("1", "2.5", "True", "np.float64(1.5)", "10**20", "Loud(1.5)", "Small(3)", "Fraction(1, 3)", "1j", "np.int64(3)", "-0.0", "2**62", "np.float32(0.5)", "Decimal(2)", "np.uint8(200)"), 3)
+        values = self.rng.sample(
+            (
+                "1",
+                "2.5",
+                "True",
+                "np.float64(1.5)",
+                "10**20",
+                "Loud(1.5)",
+                "Small(3)",
+                "Fraction(1, 3)",
+                "1j",
+                "np.int64(3)",
+                "-0.0",
+                "2**62",
+                "np.float32(0.5)",
+                "Decimal(2)",
+                "np.uint8(200)",
+            ),
+            3,
+        )
         n = self.rng.choice(("2", "9", "40"))
         self.say(level, f"{x} = {self.rng.choice(('0', '0.0'))}")
         self.say(level, "try:")
-        self.say(level + 1, f"for {i} in [{values[0]}] * {n} + [{values[1]}, {values[2]}] + [{values[0]}] * 2:")
-        self.say(level + 2, f"{x} = {self.rng.choice((f'{x} + {i}', f'{x} * 0 + {i}', f'{i} - {x}', f'max({x}, {i})', f'{i} + {i}', f'{x} + {i} * {i}', f'({i} < {x}) + {x}', f'-{i}', f'{i} // 2 + {x}', f'abs({i}) + {x}'))}")
+        self.say(
+            level + 1, f"for {i} in [{values[0]}] * {n} + [{values[1]}, {values[2]}] + [{values[0]}] * 2:"
+        )
+        self.say(
+            level + 2,
+            f"{x} = {self.rng.choice((f'{x} + {i}', f'{x} * 0 + {i}', f'{i} - {x}', f'max({x}, {i})', f'{i} + {i}', f'{x} + {i} * {i}', f'({i} < {x}) + {x}', f'-{i}', f'{i} // 2 + {x}', f'abs({i}) + {x}'))}",
+        )
         self.say(level, f"except TypeError: {x} = 1.5")
         self.scope[x] = FLOAT
 
@@ -242,6 +347,9 @@ class ControlStatements:
         name, i = self.target(INT), f"i{self.fresh()}"
         self.say(level, f"{name} = {self.rng.choice(('1', '2**31', '3**39', '-7'))}")
         self.say(level, f"for {i} in range({self.rng.choice(('9', '40', '70'))}):")
-        self.say(level + 1, f"{name} {self.rng.choice(('*= 3', '+= ' + name, '= ' + name + ' * 7 - ' + i, '<<= 1', '= ' + name + ' ** 2 % (2**61 - 1)', '= ' + name + ' * ' + name + ' & (2**64 - 1)', '-= 2**60'))}")
+        self.say(
+            level + 1,
+            f"{name} {self.rng.choice(('*= 3', '+= ' + name, '= ' + name + ' * 7 - ' + i, '<<= 1', '= ' + name + ' ** 2 % (2**61 - 1)', '= ' + name + ' * ' + name + ' & (2**64 - 1)', '-= 2**60'))}",
+        )
         self.say(level, f"{name} %= 2**62" if self.chance(0.5) else f"note({name})")
         self.scope[name] = INT

@@ -85,6 +85,9 @@ class Expressions:
             case "float":
                 return self.rng.choice(REALS[:10]) if self.chance(0.75) else self.rng.choice(REALS)
             case "bool":
+                ints = self.names(INT, FLOAT)
+                if ints and self.chance(0.7):
+                    return f"({self.rng.choice(ints)} {self.pick('<', '>', '!=')} {self.pick('1', '2.5', '-3', '7')})"
                 return self.pick("True", "False")
             case "str":
                 return self.rng.choice(STRINGS)
@@ -298,8 +301,10 @@ class Expressions:
         return self.pick(
             f"({a} + {self.rng.choice(STRINGS)})",
             self.formatted(),
-            f"({a})[{self.pick('0', '-1', ':1', '::-1', '1:')}]",
-            f"({a})[{self.index()}]",
+            f"({a})[{self.pick(':1', '::-1', '1:')}]"
+            if self.is_tame
+            else f"({a})[{self.pick('0', '-1', ':1')}]",
+            f"({a} or 'x')[{self.pick('0', '-1')}]" if self.is_tame else f"({a})[{self.index()}]",
             f"str({self.make(kind, depth)})",
             f"({a}).upper()",
             f"({a} if {self.make(BOOL, depth)} else {self.rng.choice(STRINGS)})",

@@ -1,22 +1,25 @@
 """Runs generated programs under Overdrive and under CPython, and reports what differs.
 
-    python tests/differential/fuzz.py --start 0 --count 2000              as exits come
-    python tests/differential/fuzz.py --start 0 --count 2000 --forced     and with exits forced at random
+    python tests/differential/fuzz.py                         until Ctrl-C, from a random seed
+    python tests/differential/fuzz.py --start 0 --count 2000  these
 
-`make fuzz` does both; `--progress` says on standard error how far it is.
-
-Programs run in worker processes, so that a crash or a hang is a finding with a seed, not the end of the run. The
-last line reads 'N programs, N differences, N skipped'; the exit status is 1 when something differs.
+Each program runs in one mode, by turns: decorated or promoted, with exits as they come or forced at random. Programs
+run in worker processes, so that a crash or a hang is a finding with a seed, not the end of the run. A finding is
+reduced, printed and kept in a directory. The last line says how many programs ran; the exit status is 1 when something
+differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import queue
+import random
 import subprocess
 import sys
 import threading
@@ -31,6 +34,8 @@ from tests.differential.run import MODES  # noqa: E402
 
 HANG_SECONDS = 60
 REFERENCE_SECONDS = 15
+CHUNK = 100  # programs of one process: what it has compiled stays in its memory
+REDUCE_SECONDS = 120
 
 
 @dataclasses.dataclass
@@ -52,165 +57,240 @@ class Result:
     say: object = None
     n_programs: int = 0
     n_skipped: int = 0
+    n_compiled: int = 0  # programs whose `f` has compiled code in the end
+    n_lines: int = 0  # of `f` that are compiled
+    n_native: int = 0  # of these, without an operation through CPython
+    n_in_mode: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     findings: list = dataclasses.field(default_factory=list)
 
+    def __str__(self):
+        modes = ", ".join(f"{n} {mode}" for mode, n in self.n_in_mode.items())
+        compiled = f"{self.n_compiled} with compiled code, {100 * self.n_native // max(self.n_lines, 1)} % of its lines native"
+        return f"{self.n_programs} programs ({modes}; {compiled}), {len(self.findings)} differences, {self.n_skipped} skipped"
+
+
+class Campaign:
+    """Seeds, handed out in chunks to threads that each keep a worker process busy."""
+
+    def __init__(self, seeds, modes, takes_turns, result):
+        self.seeds = iter(seeds)
+        self.modes = modes
+        self.takes_turns = takes_turns
+        self.result = result
+        self.lock, self.stop = threading.Lock(), threading.Event()
+
+    def run(self):
+        """Until there are no seeds, or `stop` is set."""
+        while not self.stop.is_set():
+            with self.lock:
+                seeds = list(itertools.islice(self.seeds, CHUNK))
+            if not seeds:
+                return
+            while seeds and not self.stop.is_set():
+                seeds = self.one_process(seeds)
+
     def add(self, finding):
-        """One more."""
-        self.findings.append(finding)
-        if self.say:
-            self.say(finding)
+        """One more finding; another thread goes on meanwhile."""
+        with self.lock:
+            self.result.findings.append(finding)
+        if self.result.say:
+            self.result.say(finding)
 
+    def one_process(self, seeds):
+        """Runs seeds until the end or a death; the seeds that are left."""
+        turns = "turns" if self.takes_turns else "all"
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.differential.worker"]
+        process = subprocess.Popen(
+            [*command, ",".join(self.modes), turns],
+            cwd=ROOT,
+            env=dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process alone
+        )
+        lines = queue.SimpleQueue()
+        errors = collections.deque(maxlen=60)
 
-def run_worker(seeds, modes, takes_turns, result, lock, stop):
-    """Runs the seeds in worker processes, a new one after each that died."""
-    seeds = list(seeds)
-    while seeds and not stop.is_set():
-        current, mode, done = one_process(seeds, modes, takes_turns, result, lock, stop)
-        if not done and current is not None:
-            seeds = seeds[seeds.index(current) + 1 :]
-        else:
-            return
+        def pump(stream, sink):
+            with stream:
+                for line in stream:
+                    sink(line)
+            sink(None)
 
-
-def one_process(seeds, modes, takes_turns, result, lock, stop):
-    """Runs seeds until the end or a death: (seed it was at, mode it was in, whether it came to the end)."""
-    command = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-m",
-        "tests.differential.worker",
-        ",".join(modes),
-        "turns" if takes_turns else "all",
-    ]
-    environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    lines = queue.SimpleQueue()
-    errors = []
-
-    def pump(stream, sink):
-        with stream:
-            for line in stream:
-                sink(line)
-        sink(None)
-
-    threads = [
-        threading.Thread(target=pump, args=(process.stdout, lines.put), daemon=True),
-        threading.Thread(target=pump, args=(process.stderr, errors.append), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    process.stdin.write("\n".join(map(str, seeds)))
-    process.stdin.close()
-    seed, mode, hung = None, "plain", False
-    while not stop.is_set():
+        threads = [
+            threading.Thread(target=pump, args=(process.stdout, lines.put), daemon=True),
+            threading.Thread(target=pump, args=(process.stderr, errors.append), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
         try:
-            line = lines.get(timeout=REFERENCE_SECONDS if mode == "plain" else HANG_SECONDS)
-        except queue.Empty:
-            hung = True
-            break
-        if line is None:
-            break
-        word, _, rest = line.rstrip("\n").partition(" ")
-        if word == "seed":
-            seed, mode = int(rest), "plain"
-            with lock:
-                result.n_programs += 1
-        elif word == "mode":
-            mode = rest
-        elif word == "skip":
-            with lock:
-                result.n_skipped += 1
-        elif word == "differs":
-            for where, number, text in json.loads(rest):
-                with lock:
-                    result.add(Finding(seed, where, f"call {number}\n{text}"))
-        elif word == "end":
+            process.stdin.write("\n".join(map(str, seeds)))
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it died at once; what it printed says why
+        seed, mode, how = self.follow(lines)
+        if how == "end":
             process.wait()
-            for thread in threads:
-                thread.join(5)
-            return seed, mode, True
-    process.kill()
-    status = process.wait()
-    for thread in threads:
-        thread.join(5)
-    if stop.is_set():
-        return seed, mode, True
-    with lock:
-        if mode == "plain" and hung:
-            result.n_skipped += 1
         else:
-            what = "no end" if hung else f"died with status {status}"
+            process.kill()
+        status = process.wait()
+        for thread in threads:
+            thread.join(5)
+        if how in ("end", "stopped"):
+            return []
+        if how == "hung" and mode == "plain":
+            with self.lock:
+                self.result.n_skipped += 1
+        else:
+            what = "no end" if how == "hung" else f"died with status {status}"
             tail = "".join(e for e in errors if e)[-3000:]
-            result.add(Finding(seed if seed is not None else -1, mode, f"  {what}\n{tail}"))
-    return seed, mode, False
+            self.add(Finding(-1 if seed is None else seed, mode, f"  {what}\n{tail}"))
+        return [] if seed is None else seeds[seeds.index(seed) + 1 :]
+
+    def follow(self, lines):
+        """Takes a worker's lines: (the last seed, the mode it was in, how it ended)."""
+        seed, mode, result = None, "plain", self.result
+        while not self.stop.is_set():
+            try:
+                line = lines.get(timeout=REFERENCE_SECONDS if mode == "plain" else HANG_SECONDS)
+            except queue.Empty:
+                return seed, mode, "hung"
+            if line is None:
+                return seed, mode, "died"
+            word, _, rest = line.rstrip("\n").partition(" ")
+            if word == "seed":
+                seed, mode = int(rest), "plain"
+                with self.lock:
+                    result.n_programs += 1
+            elif word == "mode":
+                mode = rest
+                with self.lock:
+                    result.n_in_mode[mode] += 1
+            elif word == "ran":
+                n_lines, n_native = map(int, rest.split())
+                with self.lock:
+                    result.n_compiled += n_lines > 0
+                    result.n_lines += n_lines
+                    result.n_native += n_native
+            elif word == "skip":
+                with self.lock:
+                    result.n_skipped += 1
+            elif word == "differs":
+                for where, number, text in json.loads(rest):
+                    self.add(Finding(seed, where, f"call {number}\n{text}"))
+            elif word == "end":
+                return seed, mode, "end"
+        return seed, mode, "stopped"
 
 
-def show_progress(result, count, done, every=10.0):
+def show_progress(result, done, every=10.0):
     """Says how far it is, until `done`."""
     begin = time.monotonic()
     while not done.wait(every):
-        print(
-            f"{result.n_programs} of {count} programs after {time.monotonic() - begin:.0f} s,"
-            f" {len(result.findings)} differences",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"{result} after {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
 def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False, progress=False):
-    """Runs `count` programs from seed `start` on, and returns the result."""
-    result, lock, stop = Result(say), threading.Lock(), threading.Event()
-    workers = [
-        threading.Thread(
-            target=run_worker,
-            args=(range(start + k, start + count, n_workers), modes, takes_turns, result, lock, stop),
-        )
-        for k in range(n_workers)
-    ]
+    """Runs `count` programs from seed `start` on, or until Ctrl-C where it is None, and returns the result."""
+    seeds = itertools.count(start) if count is None else range(start, start + count)
+    result = Result(say)
+    campaign = Campaign(seeds, modes, takes_turns, result)
+    workers = [threading.Thread(target=campaign.run) for _ in range(n_workers)]
     done = threading.Event()
     if progress:
-        threading.Thread(target=show_progress, args=(result, count, done), daemon=True).start()
+        threading.Thread(target=show_progress, args=(result, done), daemon=True).start()
     for worker in workers:
         worker.start()
     try:
         for worker in workers:
             worker.join()
+    except KeyboardInterrupt:
+        if count is not None:
+            raise
     finally:
-        stop.set()  # interrupted: the workers end their processes
+        campaign.stop.set()  # interrupted: the workers end their processes
         done.set()
+        for worker in workers:
+            worker.join()
     return result
+
+
+class Keeper:
+    """Reduces findings, prints them and keeps them in a directory."""
+
+    def __init__(self, directory, seconds):
+        self.directory = directory
+        self.seconds = seconds
+        self.lock = threading.Lock()
+
+    def __call__(self, finding):
+        report = str(finding)
+        with self.lock:
+            print(report, flush=True)
+        if finding.seed < 0:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        place = self.directory / f"{finding.seed}-{finding.mode}"
+        place.with_suffix(".py").write_text(source(finding.seed))
+        place.with_suffix(".txt").write_text(report + "\n")
+        if self.seconds:
+            smallest = self.smallest(finding)
+            place.with_suffix(".txt").write_text(f"{report}\n\n{smallest}\n")
+            with self.lock:
+                print(
+                    f"the smallest program found that fails as seed {finding.seed} does:\n{smallest}",
+                    flush=True,
+                )
+
+    def smallest(self, finding):
+        """What the reducer prints."""
+        command = [
+            sys.executable,
+            "-m",
+            "tests.differential.reduce",
+            str(finding.seed),
+            "--mode",
+            finding.mode,
+        ]
+        done = subprocess.run(
+            [*command, "--seconds", str(self.seconds)],
+            cwd=ROOT,
+            env=dict(os.environ, OPENBLAS_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1"),
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+        )
+        return done.stdout if done.returncode == 0 else f"not reduced: {done.stderr[-300:]}"
 
 
 def main(arguments=None):
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--start", type=int, default=0)
-    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--start", type=int, help="the first seed (a random one)")
+    parser.add_argument("--count", type=int, help="how many programs (until Ctrl-C)")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--forced", action="store_true", help="also with exits forced at random")
-    parser.add_argument("--turns", action="store_true", help="each program in one mode only, by turns")
-    parser.add_argument("--modes", default="", help=f"some of {','.join(MODES)}")
+    parser.add_argument("--modes", default=",".join(MODES), help="some of them (%(default)s)")
+    parser.add_argument("--all", action="store_true", help="each program in all modes, not in one by turns")
     parser.add_argument("--progress", action="store_true", help="say every 10 seconds how far it is")
-    parser.add_argument("--source", action="store_true", help="print the programs that differ")
+    parser.add_argument(
+        "--findings",
+        type=pathlib.Path,
+        default=ROOT / ".make" / "findings",
+        help="where they are kept (%(default)s)",
+    )
+    parser.add_argument("--reduce", type=float, default=REDUCE_SECONDS, metavar="SECONDS", help="for each finding; 0 for none (%(default)s)")  # fmt: skip
     o = parser.parse_args(arguments)
-    modes = tuple(filter(None, o.modes.split(","))) or (MODES if o.forced else MODES[:2])
-
-    def say(finding):
-        print(finding, flush=True)
-        if o.source:
-            print(source(finding.seed).partition("@jit")[2], flush=True)
-
-    result = fuzz(o.start, o.count, modes, o.workers, say, o.turns, o.progress)
-    print(f"{result.n_programs} programs, {len(result.findings)} differences, {result.n_skipped} skipped")
+    modes = tuple(o.modes.split(","))
+    if set(modes) - set(MODES):
+        parser.error(f"the modes are {', '.join(MODES)}")
+    start = random.SystemRandom().randrange(10**9) if o.start is None else o.start
+    print(f"programs from seed {start} on{'' if o.count else '; Ctrl-C ends it'}", flush=True)
+    result = fuzz(start, o.count, modes, o.workers, Keeper(o.findings, o.reduce), not o.all, o.progress)
+    print(result)
+    if result.findings:
+        print(f"kept in {o.findings}")
     return 1 if result.findings else 0
 
 

@@ -22,13 +22,17 @@ class KernelStatements:
 
     def source(self, *kinds):
         """A long thing of these kinds, or nothing."""
-        names = [n for n in self.expressions.names(*kinds) if n in ("a", "b", "c", "last") or n.startswith("w")]
+        names = [
+            n for n in self.expressions.names(*kinds) if n in ("a", "b", "c", "last") or n.startswith("w")
+        ]
         return self.rng.choice(names) if names else None
 
     def formula(self, terms, depth=2):
         """An arithmetic expression over the terms."""
         if depth == 0 or self.chance(0.2):
-            return self.rng.choice((*terms, *terms, self.rng.choice(("2", "0.5", "3", "-1", "1e-3", "7", "K_INT", "K_FLOAT"))))
+            return self.rng.choice(
+                (*terms, *terms, self.rng.choice(("2", "0.5", "3", "-1", "1e-3", "7", "K_INT", "K_FLOAT")))
+            )
         a, b = self.formula(terms, depth - 1), self.formula(terms, depth - 1)
         choice = self.rng.randrange(16)
         if choice < 11:
@@ -66,11 +70,24 @@ class KernelStatements:
         self.say(level, f"for {i} in {head}:")
         body = self.formula(terms)
         if self.chance(0.3):
-            self.say(level + 1, f"if {self.formula(terms, 1)} {self.rng.choice(('<', '>', '==', '<='))} {self.formula(terms, 1)}:")
+            self.say(
+                level + 1,
+                f"if {self.formula(terms, 1)} {self.rng.choice(('<', '>', '==', '<='))} {self.formula(terms, 1)}:",
+            )
             self.say(level + 2, self.rng.choice(("continue", f"{t} += 1", f"{t} = {i}", "break")))
         self.say(level + 1, f"{s} {self.rng.choice(('+=', '+=', '+=', '-='))} {body}")
         if self.chance(0.4):
-            self.say(level + 1, self.rng.choice((f"{t} = max({t}, {self.formula(terms, 1)})", f"{t} += {self.formula(terms, 1)}", f"if {terms[0]} > {t}: {t} = {terms[0]}", f"{t} = {s}")))
+            self.say(
+                level + 1,
+                self.rng.choice(
+                    (
+                        f"{t} = max({t}, {self.formula(terms, 1)})",
+                        f"{t} += {self.formula(terms, 1)}",
+                        f"if {terms[0]} > {t}: {t} = {terms[0]}",
+                        f"{t} = {s}",
+                    )
+                ),
+            )
         self.scope.update({s: FLOAT, t: FLOAT})
 
     def stencil(self, level):
@@ -94,9 +111,15 @@ class KernelStatements:
         self.say(level, f"for {i} in {head}:")
         at = i if self.chance(0.8) else self.rng.choice((f"{i} - 1", f"-{i} - 1"))
         if self.chance(0.25):
-            self.say(level + 1, f"if {self.formula(terms, 1)} {self.rng.choice(('<', '>', '!='))} {self.formula(terms, 1)}:")
+            self.say(
+                level + 1,
+                f"if {self.formula(terms, 1)} {self.rng.choice(('<', '>', '!='))} {self.formula(terms, 1)}:",
+            )
             level += 1
-        self.say(level + 1, f"{to}[{at}] {self.rng.choice(('=', '=', '=', '+=', '-=', '*='))} {self.formula(terms)}")
+        self.say(
+            level + 1,
+            f"{to}[{at}] {self.rng.choice(('=', '=', '=', '+=', '-=', '*='))} {self.formula(terms)}",
+        )
 
     def nest(self, level):
         m = self.source(MATRIX)
@@ -104,9 +127,25 @@ class KernelStatements:
             return self.assign(level, FLOAT, self.value(FLOAT))
         i, j, s = f"i{self.fresh()}", f"i{self.fresh()}", self.fresh()
         other = self.source(MATRIX)
-        inner = self.rng.choice((f"range({m}.shape[1])", f"range(1, {m}.shape[1] - 1)", f"range({m}.shape[1] - 1)", f"range({m}.shape[1] - 1, -1, -1)"))
-        outer = self.rng.choice((f"range({m}.shape[0])", f"range(1, {m}.shape[0] - 1)", f"range({m}.shape[0] - 1)"))
-        terms = [f"{m}[{i}, {j}]", f"{m}[{i}, {j}]", f"{m}[{i} - 1, {j}]", f"{m}[{i}, {j} - 1]", f"{i}", f"{j}"]
+        inner = self.rng.choice(
+            (
+                f"range({m}.shape[1])",
+                f"range(1, {m}.shape[1] - 1)",
+                f"range({m}.shape[1] - 1)",
+                f"range({m}.shape[1] - 1, -1, -1)",
+            )
+        )
+        outer = self.rng.choice(
+            (f"range({m}.shape[0])", f"range(1, {m}.shape[0] - 1)", f"range({m}.shape[0] - 1)")
+        )
+        terms = [
+            f"{m}[{i}, {j}]",
+            f"{m}[{i}, {j}]",
+            f"{m}[{i} - 1, {j}]",
+            f"{m}[{i}, {j} - 1]",
+            f"{i}",
+            f"{j}",
+        ]
         if other != m and self.chance(0.3):
             terms.append(f"{other}[0, 0]")
         is_sum = self.chance(0.4)
@@ -118,7 +157,9 @@ class KernelStatements:
         if is_sum:
             self.say(level + 2, f"{s} {self.rng.choice(('+=', '-=', '+='))} {self.formula(terms)}")
         else:
-            self.say(level + 2, f"{m}[{i}, {j}] {self.rng.choice(('=', '=', '+=', '*='))} {self.formula(terms)}")
+            self.say(
+                level + 2, f"{m}[{i}, {j}] {self.rng.choice(('=', '=', '+=', '*='))} {self.formula(terms)}"
+            )
         if self.chance(0.2):
             self.say(level + 1, f"{m}[{i}, -1] = {s}")
         self.scope[s] = FLOAT
@@ -129,10 +170,15 @@ class KernelStatements:
         n = self.rng.choice(("9", "23", "64", "70"))
         self.say(level, f"{out} = 0")
         self.say(level, f"for {i} in range({n}):")
-        self.say(level + 1, f"{x} = {self.rng.choice((f'{i} * 0.03 - 1.0', f'{i} / 7', f'K_FLOAT - {i} * 0.1'))}")
+        self.say(
+            level + 1, f"{x} = {self.rng.choice((f'{i} * 0.03 - 1.0', f'{i} / 7', f'K_FLOAT - {i} * 0.1'))}"
+        )
         self.say(level + 1, f"{y} = {self.rng.choice(('0.0', f'{i} * 0.01', '1.0'))}")
         self.say(level + 1, f"{k} = 0")
-        self.say(level + 1, f"while {self.rng.choice((f'{x} * {x} + {y} * {y} < 4.0', f'abs({x}) < 50.0', f'{x} < 9.5'))} and {k} < {self.rng.choice(('5', '20', '40'))}:")
+        self.say(
+            level + 1,
+            f"while {self.rng.choice((f'{x} * {x} + {y} * {y} < 4.0', f'abs({x}) < 50.0', f'{x} < 9.5'))} and {k} < {self.rng.choice(('5', '20', '40'))}:",
+        )
         self.say(level + 2, f"{x} = {self.formula([x, y, f'{x} * {x}'])}")
         self.say(level + 2, f"{y} = {self.formula([x, y])}")
         self.say(level + 2, f"{k} += 1")
@@ -153,7 +199,12 @@ class KernelStatements:
             self.say(level, f"for {i} in range(len({r})):")
             self.say(level + 1, f"for {j} in range(len({r}[{i}])):")
             terms = [f"{r}[{i}][{j}]", f"{r}[0][{j}]", f"{r}[{i} - 1][{j}]"]
-            self.say(level + 2, f"{s} += {self.formula(terms)}" if self.chance(0.5) else f"{r}[{i}][{j}] {self.rng.choice(('=', '+=', '*='))} {self.formula(terms)}")
+            self.say(
+                level + 2,
+                f"{s} += {self.formula(terms)}"
+                if self.chance(0.5)
+                else f"{r}[{i}][{j}] {self.rng.choice(('=', '+=', '*='))} {self.formula(terms)}",
+            )
         self.scope[s] = FLOAT
 
     def search(self, level):
@@ -176,7 +227,10 @@ class KernelStatements:
             return self.escape(level)
         i, j, k, out = (f"i{self.fresh()}" for _ in range(4))
         n = self.rng.choice(("3", "4", f"min(len({r}), len({r}[0]))"))
-        self.say(level, f"{out} = {self.rng.choice(('[[0.0] * 9 for _ in range(9)]', 'np.zeros((9, 9))', 'np.zeros((9, 9), np.float32)'))}")
+        self.say(
+            level,
+            f"{out} = {self.rng.choice(('[[0.0] * 9 for _ in range(9)]', 'np.zeros((9, 9))', 'np.zeros((9, 9), np.float32)'))}",
+        )
         self.say(level, f"n{out} = min({n}, 9)")
         self.say(level, f"for {i} in range(n{out}):")
         self.say(level + 1, f"for {j} in range(n{out}):")
@@ -193,7 +247,13 @@ class KernelStatements:
         if x is None:
             return self.escape(level)
         i, h = f"i{self.fresh()}", self.fresh()
-        self.say(level, f"{h} = {self.rng.choice(('[0] * 9', 'np.zeros(9, np.int64)', 'np.zeros(9, np.uint8)', 'bytearray(9)', '[0.0] * 9', 'np.zeros(9, np.float32)'))}")
+        self.say(
+            level,
+            f"{h} = {self.rng.choice(('[0] * 9', 'np.zeros(9, np.int64)', 'np.zeros(9, np.uint8)', 'bytearray(9)', '[0.0] * 9', 'np.zeros(9, np.float32)'))}",
+        )
         self.say(level, f"for {i} in {x}:")
-        self.say(level + 1, f"{h}[int({i}) % 9] += {self.rng.choice(('1', '1', '2', i if not self.is_tame else '1'))}")
+        self.say(
+            level + 1,
+            f"{h}[int({i}) % 9] += {self.rng.choice(('1', '1', '2', i if not self.is_tame else '1'))}",
+        )
         self.scope[h] = INTS

@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import warnings
 
+from . import classes, control
+from .areas import AREAS, AnyFunction
 from .arrays import COMPLEX, CUBE, DTYPES, ZERO
 from .classes import OBJECT, OBJECTS
 from .containers import DEQUE, DICT, NAMES, PAIRS, SET, WORDS
@@ -32,8 +34,6 @@ from .expressions import (
     STR,
     TUPLE,
 )
-from . import classes, control
-from .areas import AREAS, AnyFunction
 
 PRELUDE = """\
 import math
@@ -148,18 +148,18 @@ KINDS = (
 LONG = (ARRAY, ARRAY, ARRAY, MATRIX, MATRIX, FLOATS, INTS, ROWS)  # parameters of kernels
 
 
-def argument(rng, kind, is_tame=False, areas=()):
+def argument(rng, kind, is_tame=False, areas=(), dtype=None):
     """An expression that makes an argument of this type; often an ordinary one, sometimes a nasty one."""
     if not is_tame and rng.random() < 0.03:
         kind = rng.choice(KINDS)
     if "kernels" in areas and kind in LONG:
-        return long_argument(rng, kind)
+        return long_argument(rng, kind, dtype)
     small = lambda: str(rng.randrange(-4, 30))
     real = lambda: repr(round(rng.uniform(-9, 9), 3)) if rng.random() < 0.7 else rng.choice(REALS)
     whole = lambda: small() if rng.random() < (0.9 if is_tame else 0.75) else rng.choice(INTEGERS)
     fewest = (2, 2, 3) if is_tame else (0, 2, 2, 3)
     some = lambda make, n=7: ", ".join(make() for _ in range(rng.randrange(rng.choice(fewest), n)))
-    dtype = rng.choice(DTYPES if "arrays" in areas else ("float64", "float64", *DTYPES[:7]))
+    dtype = dtype or a_dtype(rng, areas)
     n = rng.randrange(1, 6) + 1
     if kind == MIXED:
         mixed = [whole(), real(), "True", "np.float64(1.5)", "np.int64(3)", "Loud(1.5)", "Small(3)"]
@@ -177,7 +177,15 @@ def argument(rng, kind, is_tame=False, areas=()):
         return base + rng.choice(("", "", ".T", "[::-1, ::-2]", "[:, 1:]", *(() if is_tame else ("[:0]",))))
     word = lambda: rng.choice(("'a'", "'b'", "'ab'", "'xyz'", "''", "'é'"))
     text = lambda: rng.choice(
-        ("'abc'", "'a b,ab'", "'3 12'", "'日本 a'", "'Hello, World'", "'\\U0001f600ab'", *(() if is_tame else ("''",)))
+        (
+            "'abc'",
+            "'a b,ab'",
+            "'3 12'",
+            "'日本 a'",
+            "'Hello, World'",
+            "'\\U0001f600ab'",
+            *(() if is_tame else ("''",)),
+        )
     )
     instance = lambda: f"{rng.choice(classes.NAMES)}({real()}, {small()})"
     same = rng.choice(classes.NAMES)
@@ -195,7 +203,9 @@ def argument(rng, kind, is_tame=False, areas=()):
             + "]"
         ),
         TUPLE: lambda: f"({whole()}, {real()}, {small()})",
-        BYTES: lambda: rng.choice(("b'abc'", "b'\\x80a\\xff'", "bytes(range(7))", *(() if is_tame else ("b''",)))),
+        BYTES: lambda: rng.choice(
+            ("b'abc'", "b'\\x80a\\xff'", "bytes(range(7))", *(() if is_tame else ("b''",)))
+        ),
         BYTEARRAY: lambda: rng.choice(("bytearray(b'abc')", "bytearray(5)", "bytearray(range(250, 256))")),
         SCALAR: lambda: f"np.{dtype}({rng.choice(('0', '1', '3', '100'))})",
         DICT: lambda: "{" + ", ".join(f"{small()}: {real()}" for _ in range(rng.randrange(5))) + "}",
@@ -216,7 +226,14 @@ def argument(rng, kind, is_tame=False, areas=()):
     }[kind]()
 
 
-def long_argument(rng, kind):
+def a_dtype(rng, areas):
+    """The name of one that suits these areas."""
+    if "arrays" in areas:
+        return rng.choice(DTYPES)
+    return rng.choice(("float64", "float64", "float64", "float32", "int64", "int32", "uint8", "bool_"))
+
+
+def long_argument(rng, kind, dtype=None):
     """One of 60 to 200 elements, with some that do not fit the others."""
     n = rng.choice((60, 64, 65, 70, 100, 129, 200))
     odd = f", {rng.randrange(n)}, {rng.choice(('math.nan', 'math.inf', '-0.0', '1e308', '5e-324', '0', '-1e16', '7'))}"
@@ -230,7 +247,7 @@ def long_argument(rng, kind):
         rows, columns = rng.choice(((4, 70), (9, 9), (70, 3), (12, 12)))
         made = f"[[(q * 7 + r) * {factor} for r in range({columns})] for q in range({rows})]"
         return f"put({made}, 1, {made}[0])" if rng.random() < 0.1 else made
-    dtype = rng.choice(("float64", "float64", "float64", "float32", "int64", "int32", "uint8", "bool_"))
+    dtype = dtype or a_dtype(rng, ())
     if not dtype.startswith("float"):
         factor = rng.choice(("1", "7", "-3", "1", "2**24", "2**56"))
         odd = f", {rng.randrange(n)}, {rng.choice(('0', '1', '100'))}"
@@ -278,7 +295,9 @@ def attempt(rng):
     areas = tuple(rng.sample(list(AREAS), count))
     is_tame = rng.random() < (0.8 if areas else 0.5)
     added = tuple(kind for area in areas for kind in AREAS[area])
-    choices = LONG if areas == ("kernels",) else (*KINDS, *added * 3, *(LONG * 4 if "kernels" in areas else ()))
+    choices = (
+        LONG if areas == ("kernels",) else (*KINDS, *added * 3, *(LONG * 4 if "kernels" in areas else ()))
+    )
     kinds = [rng.choice(choices) for _ in range(3)]
     if "classes" in areas and not set(kinds) & {OBJECT, OBJECTS}:
         kinds[0] = rng.choice((OBJECT, OBJECTS))
@@ -297,7 +316,13 @@ def attempt(rng):
     )
     defined = classes.definitions(rng) if "classes" in areas else []
     defined += control.definitions(rng) if "control" in areas else []
-    made = [[argument(rng, kind, is_tame, areas) for kind in kinds] for _ in range(4)]
+    dtypes = [
+        a_dtype(rng, areas) if rng.random() < 0.6 else None for _ in kinds
+    ]  # of all calls, or of each its own
+    made = [
+        [argument(rng, kind, is_tame, areas, dtype) for kind, dtype in zip(kinds, dtypes, strict=True)]
+        for _ in range(4)
+    ]
     lines = ["", "", *defined, "@jit", *helper.lines, "", "", "@jit", *main.lines, "", "", "def calls():"]
     for number, call in enumerate((made[0], made[0], made[1], made[2], made[0], made[3], made[0])):
         if number > 2 and rng.random() < 0.4:
@@ -306,5 +331,7 @@ def attempt(rng):
     if kinds[0] == kinds[1]:  # the same object twice, and two views of one memory
         lines += [f"    x, y = {made[3][0]}, {made[3][2]}", "    yield (x, x, y)"]
         if kinds[0] in (ARRAY, MATRIX):
-            lines += [f"    yield (x[{rng.choice(('1:', '::-1', ':-1'))}], x[{rng.choice((':-1', '1:'))}], y)"]
+            lines += [
+                f"    yield (x[{rng.choice(('1:', '::-1', ':-1'))}], x[{rng.choice((':-1', '1:'))}], y)"
+            ]
     return PRELUDE + "\n".join(lines) + "\n"

@@ -84,9 +84,14 @@ def smaller(tree):
                 else:
                     yield replaced(tree, owner, field, [ast.Pass()])
         for at, statement in enumerate(body):
-            for name in ("body", "orelse", "finalbody"):
-                inner = getattr(statement, name, None)
-                if isinstance(inner, list) and inner and not isinstance(statement, ast.FunctionDef):
+            if not isinstance(statement, ast.stmt) or isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+                continue
+            branches = [*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+            for holder, name in [(statement, n) for n in ("body", "orelse", "finalbody")] + [
+                (b, "body") for b in branches
+            ]:
+                inner = getattr(holder, name, None)
+                if isinstance(inner, list) and inner:
                     yield replaced(tree, owner, field, body[:at] + inner + body[at + 1 :])
     for node in ast.walk(tree):
         for field, value in ast.iter_fields(node):
@@ -115,7 +120,7 @@ def smaller(tree):
 def bodies(tree):
     """Every list of statements, outer before inner."""
     for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody", "handlers"):
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             body = getattr(node, field, None)
             if isinstance(body, list) and body:
                 yield node, field, body
@@ -177,6 +182,8 @@ def main(arguments=None):
     if mode is None:
         raise SystemExit("no difference in any mode")
     fails = lambda text: probe(text, mode, o.seed)
+    if fails(text) is None:
+        raise SystemExit("alone, in a new process, this program does not fail")
     small, failure = reduce(text, fails, lambda text: print(text, file=sys.stderr), o.seconds)
     first = 2 + (PRELUDE.count("\n") if text.startswith(PRELUDE) else 0)
     numbered = "\n".join(f"{n:4}  {line}" for n, line in enumerate(small.splitlines(), first))

@@ -9,10 +9,78 @@ from .containers import NAMES
 from .expressions import BYTEARRAY, BYTES, FLOAT, INT, INTS, STR
 
 KINDS = (STR, STR, STR, NAMES, BYTES, BYTEARRAY, INT)
-PIECES = ("'a'", "'b'", "'ab'", "' '", "','", "''", "'é'", "'日'", "'\\U0001f600'", "'0'", "'\\x00'", "'ß'", "'\\n'")
-SPECS = ("", ">8", "<5", "^7", "05", "x", "#b", ",", "+", " ", "_", "08.3f", ".2e", "g", ".3", "%", "n", "*^9")
-INT_SPECS = ("", "d", ">6", "<6", "^7", "05", "x", "#x", "b", "o", ",", "+", "_", "08,", " d", "*^9d", "e", ".1f", "c")
-FLOAT_SPECS = ("", ".2f", "10.3f", "+.1e", "g", ".3g", "%", ",.2f", "08.2f", "<9", "^12.4f", ".0f", "n", "_.3f")
+PIECES = (
+    "'a'",
+    "'b'",
+    "'ab'",
+    "' '",
+    "','",
+    "''",
+    "'é'",
+    "'日'",
+    "'\\U0001f600'",
+    "'0'",
+    "'\\x00'",
+    "'ß'",
+    "'\\n'",
+)
+SPECS = (
+    "",
+    ">8",
+    "<5",
+    "^7",
+    "05",
+    "x",
+    "#b",
+    ",",
+    "+",
+    " ",
+    "_",
+    "08.3f",
+    ".2e",
+    "g",
+    ".3",
+    "%",
+    "n",
+    "*^9",
+)
+INT_SPECS = (
+    "",
+    "d",
+    ">6",
+    "<6",
+    "^7",
+    "05",
+    "x",
+    "#x",
+    "b",
+    "o",
+    ",",
+    "+",
+    "_",
+    "08,",
+    " d",
+    "*^9d",
+    "e",
+    ".1f",
+    "c",
+)
+FLOAT_SPECS = (
+    "",
+    ".2f",
+    "10.3f",
+    "+.1e",
+    "g",
+    ".3g",
+    "%",
+    ",.2f",
+    "08.2f",
+    "<9",
+    "^12.4f",
+    ".0f",
+    "n",
+    "_.3f",
+)
 
 
 class Strings:
@@ -39,7 +107,11 @@ class Strings:
                 parts.append(f"{{{self.rng.choice(names)}={self.pick('', '!r', '!s')}}}" if names else "-")
             elif choice == 5:
                 names = self.names(STR, BYTES, INTS)
-                parts.append(f"{{{self.rng.choice(names)}!{self.pick('r', 's', 'a')}:{self.pick('', '>12', '.5')}}}" if names else "-")
+                parts.append(
+                    f"{{{self.rng.choice(names)}!{self.pick('r', 's', 'a')}:{self.pick('', '>12', '.5')}}}"
+                    if names
+                    else "-"
+                )
             else:
                 parts.append(f"{{{self.make(INT, 0)}:{{{self.pick('3', '7', '1')}}}}}")
         return 'f"' + self.pick("-", "", "{{}}").join(parts).replace('"', "'") + '"'

@@ -44,12 +44,19 @@ class Arrays:
         names = self.names(ARRAY)
         x = self.rng.choice(names) if names else self.leaf(ARRAY)
         return self.pick(
-            f"({a} {self.rng.choice(CLOSED)} {b})", f"({a} {self.rng.choice(CLOSED)} {b})", f"({b} {self.rng.choice(CLOSED)} {a})", f"({a} / ({b} or 3))", f"np.{self.dtype()}({self.make(INT, 0)} & 127)",
+            f"({a} {self.rng.choice(CLOSED)} {b})", f"({a} {self.rng.choice(CLOSED)} {b})",
+            f"({b} {self.rng.choice(CLOSED)} {a})", f"({a} / ({b} or 3))",
+            f"np.{self.dtype()}({self.make(INT, 0)} & 127)",
             f"(np.{self.pick('int64', 'int32', 'uint8', 'int8', 'uint64', 'uint16')}({self.make(INT, 0)} & 63) {self.rng.choice(INTEGER)} {self.pick('2', '3', 'np.int64(5)', 'np.uint8(7)', 'np.int32(1)')})",
-            f"{x}[{self.index(x)}]", f"{x}[{self.index(x)}]", f"{x}.{self.pick('sum', 'min', 'max', 'mean', 'any', 'all', 'prod')}()" if self.chance(0.5) else f"np.{self.pick('sum', 'max')}({x})",
-            f"np.{self.pick('sqrt', 'abs', 'sign', 'sin', 'exp', 'negative', 'square')}({a})", f"(-{a})" if self.chance(0.3) else f"abs({a})", f"({a} {self.pick('<', '<=', '==', '>')} {b})",
-            f"{x}.dtype.type({self.make(INT, 0)} & 1)", f"np.{self.pick('float64', 'float32')}({self.make(FLOAT, 0)})", f"{self.leaf(ZERO)}[()]", f"({x}[0] if len({x}) else {a})", f"round({a}, 1)" if self.chance(0.3) else f"({a} ** 2)",
-            f"np.dot({x}, {x})" if self.chance(0.3) else f"{x}.item({self.pick('0', '-1')})", f"({a} if {self.make(BOOL, 0)} else {b})",
+            f"{x}[{self.index(x)}]", f"{x}[{self.index(x)}]",
+            f"{x}.{self.pick('sum', 'min', 'max', 'mean', 'any', 'all', 'prod')}()" if self.chance(0.5) else f"np.{self.pick('sum', 'max')}({x})",
+            f"np.{self.pick('sqrt', 'abs', 'sign', 'sin', 'exp', 'negative', 'square')}({a})",
+            f"(-{a})" if self.chance(0.3) else f"abs({a})", f"({a} {self.pick('<', '<=', '==', '>')} {b})",
+            f"{x}.dtype.type({self.make(INT, 0)} & 1)",
+            f"np.{self.pick('float64', 'float32')}({self.make(FLOAT, 0)})", f"{self.leaf(ZERO)}[()]",
+            f"({x}[0] if len({x}) else {a})", f"round({a}, 1)" if self.chance(0.3) else f"({a} ** 2)",
+            f"np.dot({x}, {x})" if self.chance(0.3) else f"{x}.item({self.pick('0', '-1')})",
+            f"({a} if {self.make(BOOL, 0)} else {b})",
         )  # fmt: skip
 
     def make_array(self, depth):
@@ -57,11 +64,21 @@ class Arrays:
             return super().make_array(depth)
         x, s, m = self.leaf(ARRAY), self.make(self.pick(INT, FLOAT, SCALAR), 0), self.leaf(MATRIX)
         return self.pick(
-            f"{x}[{self.view()}]", f"{x}[{self.view()}]", f"({x} {self.rng.choice(CLOSED)} {s})", f"({x}[1:] {self.rng.choice(CLOSED)} {x}[:-1])", f"{x}.astype(np.{self.dtype()})", f"{m}[{self.index()}]", f"{m}[:, {self.pick('0', '-1')}]",
-            f"{m}.{self.pick('ravel()', 'reshape(-1)', 'flatten()', 'sum(axis=0)', 'max(axis=1)', 'T.ravel()')}", f"np.{self.pick('zeros', 'ones')}({self.pick('4', '7')}, np.{self.dtype()})", f"np.full(5, {s})", f"np.arange({self.pick('5', '2, 9', '9, 0, -2')}, dtype=np.{self.pick('int64', 'float32', 'uint8', 'int16')})",
-            f"np.linspace(0, 1, {self.pick('3', '6')})", f"np.{self.pick('zeros', 'ones')}_like({x})", f"np.{self.pick('sqrt', 'abs', 'cumsum', 'sort', 'negative', 'flip')}({x} * 1.0)", f"np.where({x} > {s}, {x}, {self.pick('0', '1', 's')})".replace("s)", "1.5)"),
-            f"{x}[{x} {self.pick('>', '<=', '!=')} {self.pick('1', '2')}]", f"np.array({self.leaf(self.pick(INTS, FLOATS))}[:9])" if self.chance(0.3) else f"np.array([{s}, 1.5])", f"{x}[[0, -1, 0]]" if self.chance(0.5) else f"np.concatenate(({x}[:4], {x}[:4]))",
-            f"({x} {self.pick('<', '==', '>=')} {s})", f"{x}.copy()", f"np.broadcast_to({s}, 3)", f"{x}.view()", f"np.{self.pick('minimum', 'maximum', 'add')}({x}, {s})", f"np.frombuffer(b'\\x01\\x02\\x03\\xff', np.{self.pick('uint8', 'int8', 'int16')})",
+            f"{x}[{self.view()}]", f"{x}[{self.view()}]", f"({x} {self.rng.choice(CLOSED)} {s})",
+            f"({x}[1:] {self.rng.choice(CLOSED)} {x}[:-1])", f"{x}.astype(np.{self.dtype()})", f"{m}[{self.index()}]",
+            f"{m}[:, {self.pick('0', '-1')}]",
+            f"{m}.{self.pick('ravel()', 'reshape(-1)', 'flatten()', 'sum(axis=0)', 'max(axis=1)', 'T.ravel()')}",
+            f"np.{self.pick('zeros', 'ones')}({self.pick('4', '7')}, np.{self.dtype()})", f"np.full(5, {s})",
+            f"np.arange({self.pick('5', '2, 9', '9, 0, -2')}, dtype=np.{self.pick('int64', 'float32', 'uint8', 'int16')})",
+            f"np.linspace(0, 1, {self.pick('3', '6')})", f"np.{self.pick('zeros', 'ones')}_like({x})",
+            f"np.{self.pick('sqrt', 'abs', 'cumsum', 'sort', 'negative', 'flip')}({x} * 1.0)",
+            f"np.where({x} > {s}, {x}, {self.pick('0', '1', 's')})".replace("s)", "1.5)"),
+            f"{x}[{x} {self.pick('>', '<=', '!=')} {self.pick('1', '2')}]",
+            f"np.array({self.leaf(self.pick(INTS, FLOATS))}[:9])" if self.chance(0.3) else f"np.array([{s}, 1.5])",
+            f"{x}[[0, -1, 0]]" if self.chance(0.5) else f"np.concatenate(({x}[:4], {x}[:4]))",
+            f"({x} {self.pick('<', '==', '>=')} {s})", f"{x}.copy()", f"np.broadcast_to({s}, 3)", f"{x}.view()",
+            f"np.{self.pick('minimum', 'maximum', 'add')}({x}, {s})",
+            f"np.frombuffer(b'\\x01\\x02\\x03\\xff', np.{self.pick('uint8', 'int8', 'int16')})",
         )  # fmt: skip
 
     def make_matrix(self, depth):
@@ -69,8 +86,12 @@ class Arrays:
             return super().make_matrix(depth)
         m, c = self.leaf(MATRIX), self.leaf(CUBE)
         return self.pick(
-            f"{m}[{self.pick('::2', '::-1', '1:', ':, 1:', ':, ::-1', '1:, :-1', '..., ::2')}]", f"{m}.T", f"({m} {self.rng.choice(CLOSED)} {self.make(self.pick(INT, FLOAT, SCALAR), 0)})", f"({m} + {m}[0])", f"{m}.astype(np.{self.dtype()})",
-            f"np.zeros((3, 4), np.{self.dtype()})", f"{c}[{self.pick('0', '-1', ':, 0', '..., 1', ':, :, 0')}]", f"np.outer({self.leaf(ARRAY)}[:4], {self.leaf(ARRAY)}[:4])", f"np.asfortranarray({m})", f"({m} > {self.make(INT, 0)})", f"{self.leaf(ARRAY)}[None]", f"{m}.copy()",
+            f"{m}[{self.pick('::2', '::-1', '1:', ':, 1:', ':, ::-1', '1:, :-1', '..., ::2')}]", f"{m}.T",
+            f"({m} {self.rng.choice(CLOSED)} {self.make(self.pick(INT, FLOAT, SCALAR), 0)})", f"({m} + {m}[0])",
+            f"{m}.astype(np.{self.dtype()})",
+            f"np.zeros((3, 4), np.{self.dtype()})", f"{c}[{self.pick('0', '-1', ':, 0', '..., 1', ':, :, 0')}]",
+            f"np.outer({self.leaf(ARRAY)}[:4], {self.leaf(ARRAY)}[:4])", f"np.asfortranarray({m})",
+            f"({m} > {self.make(INT, 0)})", f"{self.leaf(ARRAY)}[None]", f"{m}.copy()",
         )  # fmt: skip
 
     def make_cube(self, depth):
@@ -92,7 +113,9 @@ class Arrays:
     def make_complex(self, depth):
         a, b = self.make(COMPLEX, depth), self.make(self.pick(COMPLEX, INT, FLOAT), depth)
         return self.pick(
-            f"({a} {self.pick('+', '-', '*')} {b})", f"({a} {self.pick('+', '-', '*')} {b})", f"complex({self.make(FLOAT, depth)}, {self.make(FLOAT, 0)})", f"({a}).conjugate()", f"({a} / (abs({b}) + 1))", f"(-{a})", f"({a} ** 2)",
+            f"({a} {self.pick('+', '-', '*')} {b})", f"({a} {self.pick('+', '-', '*')} {b})",
+            f"complex({self.make(FLOAT, depth)}, {self.make(FLOAT, 0)})", f"({a}).conjugate()",
+            f"({a} / (abs({b}) + 1))", f"(-{a})", f"({a} ** 2)",
         )  # fmt: skip
 
     def leaf(self, kind):
@@ -115,21 +138,36 @@ class Arrays:
         if "arrays" not in self.areas or self.chance(0.7):
             return super().make_float(depth)
         return self.pick(
-            f"float({self.leaf(ARRAY)}[:3].sum().real)", f"abs({self.make(COMPLEX, depth)})", f"({self.make(COMPLEX, depth)}).{self.pick('real', 'imag')}", f"float({self.make(ZERO, 0)})", f"{self.leaf(ARRAY)}.mean().item()", f"float({self.make(SCALAR, depth)}.real)",
+            f"float({self.leaf(ARRAY)}[:3].sum().real)", f"abs({self.make(COMPLEX, depth)})",
+            f"({self.make(COMPLEX, depth)}).{self.pick('real', 'imag')}", f"float({self.make(ZERO, 0)})",
+            f"{self.leaf(ARRAY)}.mean().item()", f"float({self.make(SCALAR, depth)}.real)",
         )  # fmt: skip
 
     def make_int(self, depth):
         if "arrays" not in self.areas or self.chance(0.7):
             return super().make_int(depth)
         x = self.leaf(self.pick(ARRAY, MATRIX, CUBE, ZERO))
-        return self.pick(f"{x}.ndim", f"{x}.size", f"sum({x}.shape)", f"int({self.leaf(ARRAY)}[:2].argmax())", f"{x}.itemsize", f"{x}.nbytes", f"len({self.leaf(self.pick(ARRAY, MATRIX, CUBE))})", f"{x}.strides[-1]" if self.chance(0.2) else f"int(({x} > 1).sum())")  # fmt: skip
+        return self.pick(
+            f"{x}.ndim",
+            f"{x}.size",
+            f"sum({x}.shape)",
+            f"int({self.leaf(ARRAY)}[:2].argmax())",
+            f"{x}.itemsize",
+            f"{x}.nbytes",
+            f"len({self.leaf(self.pick(ARRAY, MATRIX, CUBE))})",
+            f"{x}.strides[-1]" if self.chance(0.2) else f"int(({x} > 1).sum())",
+        )
 
     def make_bool(self, depth):
         if "arrays" not in self.areas or self.chance(0.7):
             return super().make_bool(depth)
         x, s = self.leaf(ARRAY), self.make(SCALAR, depth)
         return self.pick(
-            f"({s} {self.pick('<', '<=', '==', '!=', '>')} {self.make(self.pick(SCALAR, INT, FLOAT), depth)})", f"({x} > 1).any()", f"({x} == {x}).all()", f"bool({s})", f"np.isnan({self.make(FLOAT, 0)})", f"({self.leaf(COMPLEX)} == {self.make(self.pick(COMPLEX, INT), 0)})", f"np.array_equal({x}, {x})", f"({s} is {s})" if self.chance(0.1) else f"isinstance({s}, np.floating)", f"({x}.base is None)", f"{x}.flags.c_contiguous",
+            f"({s} {self.pick('<', '<=', '==', '!=', '>')} {self.make(self.pick(SCALAR, INT, FLOAT), depth)})",
+            f"({x} > 1).any()", f"({x} == {x}).all()", f"bool({s})", f"np.isnan({self.make(FLOAT, 0)})",
+            f"({self.leaf(COMPLEX)} == {self.make(self.pick(COMPLEX, INT), 0)})", f"np.array_equal({x}, {x})",
+            f"({s} is {s})" if self.chance(0.1) else f"isinstance({s}, np.floating)", f"({x}.base is None)",
+            f"{x}.flags.c_contiguous",
         )  # fmt: skip
 
 
@@ -176,7 +214,10 @@ class ArrayStatements:
             return self.new_array(level)
         i = e.index(x)
         self.say(level, self.rng.choice((
-            f"{x}[{i}] = {self.number()}", f"{x}[{i}] = {x}[{e.index(x)}]", f"{x}[{i}] += {x}[0]", f"{x}[:, 0] = {self.number()}", f"{x}[{i}][0] = {self.number()}", f"{x}[...] = {x}[::-1]", f"{x}[{x} > 3] = 1", f"{x}[1:] = {x}[:-1]", f"{x}[[0, -1]] = {x}[[-1, 0]]", f"{self.target(ARRAY)} = {x}[{i}]",
+            f"{x}[{i}] = {self.number()}", f"{x}[{i}] = {x}[{e.index(x)}]", f"{x}[{i}] += {x}[0]",
+            f"{x}[:, 0] = {self.number()}", f"{x}[{i}][0] = {self.number()}", f"{x}[...] = {x}[::-1]",
+            f"{x}[{x} > 3] = 1", f"{x}[1:] = {x}[:-1]", f"{x}[[0, -1]] = {x}[[-1, 0]]",
+            f"{self.target(ARRAY)} = {x}[{i}]",
         )))  # fmt: skip
 
     def in_place(self, level):
@@ -185,7 +226,10 @@ class ArrayStatements:
             return self.new_array(level)
         s = self.rng.choice(("1", "2", "0.5", "np.int64(3)", "np.uint8(3)", "True", "-1"))
         self.say(level, self.rng.choice((
-            f"{x} += {s}", f"{x} *= {s}", f"{x} -= {x}", f"{x}[1:] += {x}[:-1]", f"{x}[:-1] -= {x}[1:]", f"{x}[::-1] += {x}", f"{x}[:] = {x}[::-1]", f"{x} //= 2", f"{x} /= 2", f"{x}[::2] *= {s}", f"{x}.fill({s})", f"{x}.sort()", f"np.add({x}, {s}, out={x}, casting='unsafe')", f"{x} %= 7", f"{x} |= 1", f"{x} **= 2",
+            f"{x} += {s}", f"{x} *= {s}", f"{x} -= {x}", f"{x}[1:] += {x}[:-1]", f"{x}[:-1] -= {x}[1:]",
+            f"{x}[::-1] += {x}", f"{x}[:] = {x}[::-1]", f"{x} //= 2", f"{x} /= 2", f"{x}[::2] *= {s}",
+            f"{x}.fill({s})", f"{x}.sort()", f"np.add({x}, {s}, out={x}, casting='unsafe')", f"{x} %= 7", f"{x} |= 1",
+            f"{x} **= 2",
         )))  # fmt: skip
 
     def sweep(self, level):
@@ -229,7 +273,9 @@ class ArrayStatements:
             self.say(level, f"for {i} in range({m}.shape[0]):")
             self.say(level + 1, f"for {j} in range({m}.shape[{self.rng.choice(('1', '1', '1', '-1'))}]):")
             self.say(level + 2, self.rng.choice((
-                f"{m}[{i}, {j}] += {i} * {j}", f"{m}[{i}, {j}] = {m}[{i} - 1, {j}] + {m}[{i}, {j} - 1]", f"{m}[{i}][{j}] = {self.number()}", f"note({m}[{i}, {j}])", f"if {m}[{i}, {j}] > 2: {m}[{i}, {j}] = {j}", f"{m}[{i}, {j}] *= {self.number()}",
+                f"{m}[{i}, {j}] += {i} * {j}", f"{m}[{i}, {j}] = {m}[{i} - 1, {j}] + {m}[{i}, {j} - 1]",
+                f"{m}[{i}][{j}] = {self.number()}", f"note({m}[{i}, {j}])",
+                f"if {m}[{i}, {j}] > 2: {m}[{i}, {j}] = {j}", f"{m}[{i}, {j}] *= {self.number()}",
             )))  # fmt: skip
         else:
             self.repeat(level, f"for {i}, {j} in zip({x}, {y}):", 9, 2, {i: SCALAR, j: SCALAR})

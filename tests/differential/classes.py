@@ -146,11 +146,20 @@ class Objects:
         return f"{self.pick('P', 'P', 'Q', 'S', 'D')}({self.make(FLOAT, 0)}, {self.make(INT, 0)} % 100)"
 
     def make_object(self, depth):
-        return self.pick(self.leaf(OBJECT), self.leaf(OBJECT), f"{self.leaf(OBJECTS)}[{self.pick('0', '-1')}]", f"{self.pick('P', 'Q')}.make({self.make(FLOAT, depth)})", f"{self.pick('P', 'Q', 'S', 'D')}({self.make(FLOAT, depth)})", f"copy({self.leaf(OBJECT)})")  # fmt: skip
+        return self.pick(
+            self.leaf(OBJECT),
+            self.leaf(OBJECT),
+            f"{self.leaf(OBJECTS)}[{self.pick('0', '-1')}]",
+            f"{self.pick('P', 'Q')}.make({self.make(FLOAT, depth)})",
+            f"{self.pick('P', 'Q', 'S', 'D')}({self.make(FLOAT, depth)})",
+            f"copy({self.leaf(OBJECT)})",
+        )
 
     def make_objects(self, depth):
         return self.pick(
-            f"[{self.leaf(OBJECT)}, {self.leaf(OBJECT)}]", f"[{self.leaf(OBJECT)}] * 2", f"sorted({self.leaf(OBJECTS)}, key=lambda q: q.{self.pick('x', 'n', 'size')})", f"[q for q in {self.leaf(OBJECTS)} if q.x > {self.make(FLOAT, 0)}]", f"{self.leaf(OBJECTS)}[::-1]",
+            f"[{self.leaf(OBJECT)}, {self.leaf(OBJECT)}]", f"[{self.leaf(OBJECT)}] * 2",
+            f"sorted({self.leaf(OBJECTS)}, key=lambda q: q.{self.pick('x', 'n', 'size')})",
+            f"[q for q in {self.leaf(OBJECTS)} if q.x > {self.make(FLOAT, 0)}]", f"{self.leaf(OBJECTS)}[::-1]",
         )  # fmt: skip
 
     def make_float(self, depth):
@@ -158,21 +167,43 @@ class Objects:
             return super().make_float(depth)
         o, k = self.leaf(OBJECT), self.make(INT, 0)
         return self.pick(
-            f"{o}.x", f"{o}.x", f"({o}.x * {o}.n)", f"{o}.value({k} & 7)", f"{o}.value({self.make(FLOAT, depth)})", f"{o}.size", f"sum(q.x for q in {self.leaf(OBJECTS)})", f"sum([q.value({k}) for q in {self.leaf(OBJECTS)}])",
-            f"max(q.x for q in {self.leaf(OBJECTS)} or [{o}])", f"getattr({o}, 'x', 1.5)", f"P.value({o}, 2)" if self.chance(0.1) else f"P.twice({self.make(FLOAT, 0)})", f"(lambda q: q.x + 1)({o})", f"{self.pick('P', 'Q')}.total", f"({o} + {self.make(FLOAT, 0)})" if self.chance(0.2) else f"{o}.x",
+            f"{o}.x", f"{o}.x", f"({o}.x * {o}.n)", f"{o}.value({k} & 7)", f"{o}.value({self.make(FLOAT, depth)})",
+            f"{o}.size", f"sum(q.x for q in {self.leaf(OBJECTS)})",
+            f"sum([q.value({k}) for q in {self.leaf(OBJECTS)}])",
+            f"max(q.x for q in {self.leaf(OBJECTS)} or [{o}])", f"getattr({o}, 'x', 1.5)",
+            f"P.value({o}, 2)" if self.chance(0.1) else f"P.twice({self.make(FLOAT, 0)})",
+            f"(lambda q: q.x + 1)({o})", f"{self.pick('P', 'Q')}.total",
+            f"({o} + {self.make(FLOAT, 0)})" if self.chance(0.2) else f"{o}.x",
         )  # fmt: skip
 
     def make_int(self, depth):
         if "classes" not in self.areas or self.chance(0.6):
             return super().make_int(depth)
         o = self.leaf(OBJECT)
-        return self.pick(f"{o}.n", f"{o}.n", f"len({o}.items)", f"sum(q.n for q in {self.leaf(OBJECTS)})", f"({o}.n + {self.make(INT, depth)}) % 1009", f"len({self.leaf(OBJECTS)})", f"P.total", f"getattr({o}, 'n')")  # fmt: skip
+        return self.pick(
+            f"{o}.n",
+            f"{o}.n",
+            f"len({o}.items)",
+            f"sum(q.n for q in {self.leaf(OBJECTS)})",
+            f"({o}.n + {self.make(INT, depth)}) % 1009",
+            f"len({self.leaf(OBJECTS)})",
+            "P.total",
+            f"getattr({o}, 'n')",
+        )
 
     def make_bool(self, depth):
         if "classes" not in self.areas or self.chance(0.7):
             return super().make_bool(depth)
         o = self.leaf(OBJECT)
-        return self.pick(f"isinstance({o}, {self.pick('P', 'Q', '(S, D)')})", f"(type({o}) is {self.pick('P', 'Q', 'S')})", f"({o}.x < {self.make(FLOAT, depth)})", f"({o} is {self.leaf(OBJECT)})", f"hasattr({o}, {self.pick('x', 'more', 'zzz')!r})", f"bool({o})", f"({o} == {self.leaf(OBJECT)})")  # fmt: skip
+        return self.pick(
+            f"isinstance({o}, {self.pick('P', 'Q', '(S, D)')})",
+            f"(type({o}) is {self.pick('P', 'Q', 'S')})",
+            f"({o}.x < {self.make(FLOAT, depth)})",
+            f"({o} is {self.leaf(OBJECT)})",
+            f"hasattr({o}, {self.pick('x', 'more', 'zzz')!r})",
+            f"bool({o})",
+            f"({o} == {self.leaf(OBJECT)})",
+        )
 
 
 class ClassStatements:
@@ -188,8 +219,11 @@ class ClassStatements:
         v = self.make(FLOAT, 1)
         if choice < 7:
             self.say(level, rng.choice((
-                f"{o}.x = {v}", f"{o}.x += {v}", f"{o}.x *= 0.5", f"{o}.n += 1", f"{o}.n = ({self.make(INT, 1)}) % 1000", f"{o}.step({e.make(INT, 0)} & 7)", f"note({o}.step(2.5) is {o})", f"{o}.x, {o}.n = {o}.x - 1, {o}.n + 2",
-                f"if len({o}.items) < 20: {o}.items.append({v})", f"{o}.x = {o}.x", f"{o}.x -= {e.leaf(OBJECT)}.x", f"{o}.x += {o}.value({e.make(INT, 0)})",
+                f"{o}.x = {v}", f"{o}.x += {v}", f"{o}.x *= 0.5", f"{o}.n += 1",
+                f"{o}.n = ({self.make(INT, 1)}) % 1000", f"{o}.step({e.make(INT, 0)} & 7)",
+                f"note({o}.step(2.5) is {o})", f"{o}.x, {o}.n = {o}.x - 1, {o}.n + 2",
+                f"if len({o}.items) < 20: {o}.items.append({v})", f"{o}.x = {o}.x", f"{o}.x -= {e.leaf(OBJECT)}.x",
+                f"{o}.x += {o}.value({e.make(INT, 0)})",
             )))  # fmt: skip
         elif choice < 9:
             self.assign(
@@ -203,7 +237,9 @@ class ClassStatements:
             self.scope[s] = FLOAT
             many = e.leaf(OBJECTS)
             head, defines = rng.choice((
-                (f"for {q} in {many}:", {q: OBJECT}), (f"for {q} in {many}:", {q: OBJECT}), (f"for {q} in {many} * 3:", {q: OBJECT}), (f"for {q} in range(9):", {q: INT}), (f"for {q} in range({rng.choice(('30', '70'))}):", {q: INT}),
+                (f"for {q} in {many}:", {q: OBJECT}), (f"for {q} in {many}:", {q: OBJECT}),
+                (f"for {q} in {many} * 3:", {q: OBJECT}), (f"for {q} in range(9):", {q: INT}),
+                (f"for {q} in range({rng.choice(('30', '70'))}):", {q: INT}),
                 (f"for {q}, _ in zip({many}, range(9)):", {q: OBJECT}),
             ))  # fmt: skip
             before = len(self.lines)
@@ -212,12 +248,18 @@ class ClassStatements:
                 it = q if OBJECT in defines.values() else o
                 k = q if it == o else "2"
                 self.say(level + 1, rng.choice((
-                    f"{s} += {it}.x", f"{s} += {it}.value({k})", f"{it}.x += {it}.n * 0.5", f"{it}.step({k})", f"{s} += {it}.size", f"{it}.x = {it}.x * 0.5 + {k}", f"{it}.n = ({it}.n + {k}) % 1000", f"{s} += {it}.x * {o}.x - {it}.n",
+                    f"{s} += {it}.x", f"{s} += {it}.value({k})", f"{it}.x += {it}.n * 0.5", f"{it}.step({k})",
+                    f"{s} += {it}.size", f"{it}.x = {it}.x * 0.5 + {k}", f"{it}.n = ({it}.n + {k}) % 1000",
+                    f"{s} += {it}.x * {o}.x - {it}.n",
                 )))  # fmt: skip
         elif choice < 17:
             self.say(level, rng.choice((
-                "P.total += 1", f"patch({rng.randrange(12)})", f"note(peek({o}))", f"if type({o}) is P: {o}.__class__ = Q", f"setattr({o}, 'x', {v})", f"if type({o}) is P: {o}.more = {v}", f"if isinstance({o}, P): {o}.__dict__['x'] = {v}", f"if isinstance({o}, P): {o}.value = lambda k: 1.25",
-                f"{o}.__init__({v}, 3)", f"{o}.size = {v}" if self.chance(0.3) else f"{o}.n -= 1", "Q.value = P.value", f"if isinstance({o}, P): {o}.__dict__ = dict({o}.__dict__)",
+                "P.total += 1", f"patch({rng.randrange(12)})", f"note(peek({o}))",
+                f"if type({o}) is P: {o}.__class__ = Q", f"setattr({o}, 'x', {v})",
+                f"if type({o}) is P: {o}.more = {v}", f"if isinstance({o}, P): {o}.__dict__['x'] = {v}",
+                f"if isinstance({o}, P): {o}.value = lambda k: 1.25",
+                f"{o}.__init__({v}, 3)", f"{o}.size = {v}" if self.chance(0.3) else f"{o}.n -= 1",
+                "Q.value = P.value", f"if isinstance({o}, P): {o}.__dict__ = dict({o}.__dict__)",
             )))  # fmt: skip
         elif choice == 17:
             self.say(level, "try:")

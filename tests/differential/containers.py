@@ -176,7 +176,8 @@ class ContainerStatements:
         k = self.bounded(k) if self.in_loop else k
         self.say(level, self.rng.choice((
             f"{d}[{k}] = {v}", f"{d}[{k}] = {v}", f"{d}[({k}) % 7] = {d}.get(({k}) % 7, 0.0) + {v}",
-            f"{d}.setdefault({k}, {v})", f"{d}.pop({k}, None)", f"{d}.update({{{k}: {v}}})", f"{d}.update({e.leaf(PAIRS)})",
+            f"{d}.setdefault({k}, {v})", f"{d}.pop({k}, None)", f"{d}.update({{{k}: {v}}})",
+            f"{d}.update({e.leaf(PAIRS)})",
             f"if {k} in {d}: {d}[{k}] += 1.5", f"if {k} in {d}: del {d}[{k}]", f"if {d}: note({d}.popitem())",
             f"{d} |= {{{k}: {v}}}", f"{self.target(FLOAT)} = {d}.pop({k}, {v})", f"{d}[{k}] = {d}[{k}] = {v}",
         )))  # fmt: skip
@@ -219,8 +220,10 @@ class ContainerStatements:
         else:
             choices += [
                 f"if len({x}) < 40: {x}.insert({e.index(x)}, {v})", f"if {v} in {x}: {x}.remove({v})", f"{x}.sort()",
-                f"{x}.sort(key=str, reverse=True)", f"if {x}: {x}[{e.index(x)}] = {v}", f"if len({x}) > 1: {x}[0], {x}[-1] = {x}[-1], {x}[0]",
-                f"if len({x}) < 40: {x} += [{v}]", f"if {x}: del {x}[{e.index(x)}]", f"if {x}: note({x}.pop({e.index(x)}))",
+                f"{x}.sort(key=str, reverse=True)", f"if {x}: {x}[{e.index(x)}] = {v}",
+                f"if len({x}) > 1: {x}[0], {x}[-1] = {x}[-1], {x}[0]",
+                f"if len({x}) < 40: {x} += [{v}]", f"if {x}: del {x}[{e.index(x)}]",
+                f"if {x}: note({x}.pop({e.index(x)}))",
                 f"if {v} in {x}: note({x}.index({v}))", f"if len({x}) < 40: {x}.extend(q for q in list({x})[:3])",
             ]  # fmt: skip
         self.say(level, self.rng.choice(choices))
@@ -233,23 +236,33 @@ class ContainerStatements:
         item = self.make(INT if self.scope[x] == INTS else FLOAT, 1)
         item = self.bounded(item)
         self.say(level, self.rng.choice((
-            f"{x}[{i}:{j}] = [{item}]", f"{x}[:0] = {x}[:2]" if not self.in_loop else f"{x}[:2] = {x}[:2]", f"del {x}[{i}:{j}]",
+            f"{x}[{i}:{j}] = [{item}]", f"{x}[:0] = {x}[:2]" if not self.in_loop else f"{x}[:2] = {x}[:2]",
+            f"del {x}[{i}:{j}]",
             f"{x}[::2] = [{item}] * len({x}[::2])", f"{x}[:] = {x}[::-1]", f"del {x}[::3]", f"{x}[{i}:] = ()",
-            f"{self.target(self.scope[x])} = {x}[{i}:{j}]", f"{x} *= {self.rng.choice((0, 1, 1))}", f"{x}[{j}:{i}:-1] = {x}[{j}:{i}:-1]",
+            f"{self.target(self.scope[x])} = {x}[{i}:{j}]", f"{x} *= {self.rng.choice((0, 1, 1))}",
+            f"{x}[{j}:{i}:-1] = {x}[{j}:{i}:-1]",
         )))  # fmt: skip
 
     def walk(self, level):
         e, a, b = self.expressions, f"i{self.fresh()}", f"i{self.fresh()}"
         head, defines = self.rng.choice((
-            (f"for {a} in {e.leaf(DICT)}:", {a: INT}), (f"for {a}, {b} in {e.leaf(DICT)}.items():", {a: INT, b: FLOAT}),
+            (f"for {a} in {e.leaf(DICT)}:", {a: INT}),
+            (f"for {a}, {b} in {e.leaf(DICT)}.items():", {a: INT, b: FLOAT}),
             (f"for {a} in list({e.leaf(DICT)}.values()):", {a: FLOAT}), (f"for {a} in {e.leaf(SET)}:", {a: INT}),
-            (f"for {a} in sorted({e.leaf(SET)}):", {a: INT}), (f"for {a}, {b} in {e.leaf(PAIRS)}:", {a: INT, b: FLOAT}),
-            (f"for {a}, ({b}, _) in enumerate({e.leaf(PAIRS)}):", {a: INT, b: INT}), (f"for {a} in reversed({e.leaf(INTS)}):", {a: INT}),
-            (f"for {a}, {b} in {e.leaf(WORDS)}.items():", {a: STR, b: INT}), (f"for {a} in {e.leaf(NAMES)}:", {a: STR}),
-            (f"for {a} in map(abs, {e.leaf(FLOATS)}):", {a: FLOAT}), (f"for {a} in {e.leaf(DEQUE)}.copy():", {a: FLOAT}),
-            (f"for {a} in accumulate({e.leaf(FLOATS)}):", {a: FLOAT}), (f"for {a} in chain({e.leaf(INTS)}, {e.leaf(SET)}):", {a: INT}),
-            (f"for {a}, *{b} in {e.leaf(PAIRS)}:", {a: INT, b: FLOATS}), (f"for {a} in filter(None, {e.leaf(INTS)}):", {a: INT}),
-            (f"for {a} in list({e.leaf(DICT)}):", {a: INT}), (f"for {a} in (q * 2 for q in {e.leaf(INTS)}):", {a: INT}),
+            (f"for {a} in sorted({e.leaf(SET)}):", {a: INT}),
+            (f"for {a}, {b} in {e.leaf(PAIRS)}:", {a: INT, b: FLOAT}),
+            (f"for {a}, ({b}, _) in enumerate({e.leaf(PAIRS)}):", {a: INT, b: INT}),
+            (f"for {a} in reversed({e.leaf(INTS)}):", {a: INT}),
+            (f"for {a}, {b} in {e.leaf(WORDS)}.items():", {a: STR, b: INT}),
+            (f"for {a} in {e.leaf(NAMES)}:", {a: STR}),
+            (f"for {a} in map(abs, {e.leaf(FLOATS)}):", {a: FLOAT}),
+            (f"for {a} in {e.leaf(DEQUE)}.copy():", {a: FLOAT}),
+            (f"for {a} in accumulate({e.leaf(FLOATS)}):", {a: FLOAT}),
+            (f"for {a} in chain({e.leaf(INTS)}, {e.leaf(SET)}):", {a: INT}),
+            (f"for {a}, *{b} in {e.leaf(PAIRS)}:", {a: INT, b: FLOATS}),
+            (f"for {a} in filter(None, {e.leaf(INTS)}):", {a: INT}),
+            (f"for {a} in list({e.leaf(DICT)}):", {a: INT}),
+            (f"for {a} in (q * 2 for q in {e.leaf(INTS)}):", {a: INT}),
             (f"for {a}, {b} in zip({e.leaf(INTS)}, {e.leaf(NAMES)}):", {a: INT, b: STR}),
             (f"for {a}, {b} in zip({e.leaf(FLOATS)}, {e.leaf(FLOATS)}, strict=False):", {a: FLOAT, b: FLOAT}),
         ))  # fmt: skip

@@ -49,8 +49,13 @@ class Control:
             return super().make_float(depth)
         a, k = self.make(FLOAT, depth), self.make(INT, 0)
         return self.pick(
-            f"opt({k}, {a})", f"opt({a}, c={k})", f"opt({k}, *({a}, 2), d={k})", f"opt(*{self.leaf(FLOATS)}[:3], 1)", f"opt({k}, **{{'c': {a}}})", f"only({k}, {a})", f"only({k}, b={a}, c=2)", f"rec({k} & 7, {a})", f"rec({k} % 5, {k})", f"wrapped({a})", f"wrapped({k}, k={a})",
-            f"sum(gen({k} & 3, {a}))", f"next(gen(2, {a}))", f"bump({k} & 15)", f"(lambda q, r={a}: q + r)({k})", f"(v_ := {a})", f"(v_ + {k} if (v_ := {a}) > 0 else v_)", f"(lambda *q: len(q) + q[0])({a}, *{self.leaf(INTS)}[:2])", f"float(Fraction({k}, 7) + 1)", f"float(Decimal('1.1') * ({k} % 100))", f"other({k} & 7, {a})",
+            f"opt({k}, {a})", f"opt({a}, c={k})", f"opt({k}, *({a}, 2), d={k})", f"opt(*{self.leaf(FLOATS)}[:3], 1)",
+            f"opt({k}, **{{'c': {a}}})", f"only({k}, {a})", f"only({k}, b={a}, c=2)", f"rec({k} & 7, {a})",
+            f"rec({k} % 5, {k})", f"wrapped({a})", f"wrapped({k}, k={a})",
+            f"sum(gen({k} & 3, {a}))", f"next(gen(2, {a}))", f"bump({k} & 15)", f"(lambda q, r={a}: q + r)({k})",
+            f"(v_ := {a})", f"(v_ + {k} if (v_ := {a}) > 0 else v_)",
+            f"(lambda *q: len(q) + q[0])({a}, *{self.leaf(INTS)}[:2])", f"float(Fraction({k}, 7) + 1)",
+            f"float(Decimal('1.1') * ({k} % 100))", f"other({k} & 7, {a})",
         )  # fmt: skip
 
     def make_int(self, depth):
@@ -58,8 +63,12 @@ class Control:
             return super().make_int(depth)
         a, b = self.make(INT, depth), self.make(INT, 0)
         return self.pick(
-            f"({a} ** 9 % 1000003)", f"pow({a}, 3, 1009)", f"math.gcd({a}, {b})", f"math.isqrt(abs({a}))", f"({a} * {b} * 2**61 >> 60) % 10007", f"len([w_ for q in {self.leaf(INTS)} if (w_ := q % 5) > 1])", f"int(Fraction({a}, 3) * 2) % 1009", f"({a} // 10**20)", f"({a} < {b}) + ({b} < {a})", f"(({a}) % 7 if {a} < {b} < 100 else {b})",
-            f"sum(i for i, q in enumerate(gen(3, {b})) if q)", "G_INT" if self.chance(0.3) else f"({a} or {b})", f"({a} and {b})", f"hash({a})", f"rec({b} % 4, 1)", f"int(10**20 // ({b} % 9 + 1) % 1013)",
+            f"({a} ** 9 % 1000003)", f"pow({a}, 3, 1009)", f"math.gcd({a}, {b})", f"math.isqrt(abs({a}))",
+            f"({a} * {b} * 2**61 >> 60) % 10007", f"len([w_ for q in {self.leaf(INTS)} if (w_ := q % 5) > 1])",
+            f"int(Fraction({a}, 3) * 2) % 1009", f"({a} // 10**20)", f"({a} < {b}) + ({b} < {a})",
+            f"(({a}) % 7 if {a} < {b} < 100 else {b})",
+            f"sum(i for i, q in enumerate(gen(3, {b})) if q)", "G_INT" if self.chance(0.3) else f"({a} or {b})",
+            f"({a} and {b})", f"hash({a})", f"rec({b} % 4, 1)", f"int(10**20 // ({b} % 9 + 1) % 1013)",
         )  # fmt: skip
 
 
@@ -165,8 +174,12 @@ class ControlStatements:
         a, b = self.fresh(), self.fresh()
         self.say(level, f"match {self.make(kind, 1)}:")
         cases = [
-            ("case 1 | 2 | 3:", {}), (f"case int({a}) if {a} > 5:", {a: INT}), (f"case float() as {a}:", {a: FLOAT}), (f"case ({a}, {b}):", {a: INT, b: FLOAT}), (f"case [{a}, *{b}]:", {a: FLOAT, b: FLOATS}), ("case []:", {}), ("case 'a' | 'ab':", {}), (f"case str({a}):", {a: STR}),
-            ("case None | True:", {}), (f"case [{a}, _, *_]:", {a: INT}), ("case {'a': 1}:", {}), (f"case Small() | Loud() as {a}:", {}), ("case -1:", {}), (f"case [int({a}), float({b}), *_]:", {a: INT, b: FLOAT}),
+            ("case 1 | 2 | 3:", {}), (f"case int({a}) if {a} > 5:", {a: INT}), (f"case float() as {a}:", {a: FLOAT}),
+            (f"case ({a}, {b}):", {a: INT, b: FLOAT}), (f"case [{a}, *{b}]:", {a: FLOAT, b: FLOATS}),
+            ("case []:", {}), ("case 'a' | 'ab':", {}), (f"case str({a}):", {a: STR}),
+            ("case None | True:", {}), (f"case [{a}, _, *_]:", {a: INT}), ("case {'a': 1}:", {}),
+            (f"case Small() | Loud() as {a}:", {}), ("case -1:", {}),
+            (f"case [int({a}), float({b}), *_]:", {a: INT, b: FLOAT}),
         ]  # fmt: skip
         for text, defines in self.rng.sample(cases, 3):
             self.say(level + 1, text)

@@ -20,6 +20,7 @@ import os
 import pathlib
 import queue
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -280,11 +281,19 @@ def main(arguments=None):
         default=ROOT / ".make" / "findings",
         help="where they are kept (%(default)s)",
     )
-    parser.add_argument("--reduce", type=float, default=REDUCE_SECONDS, metavar="SECONDS", help="for each finding; 0 for none (%(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--reduce",
+        type=float,
+        default=REDUCE_SECONDS,
+        metavar="SECONDS",
+        help="for each finding; 0 for none (%(default)s)",
+    )
     o = parser.parse_args(arguments)
     modes = tuple(o.modes.split(","))
     if set(modes) - set(MODES):
         parser.error(f"the modes are {', '.join(MODES)}")
+    for ends_it in (signal.SIGINT, signal.SIGTERM):  # a run in the background has SIGINT ignored
+        signal.signal(ends_it, signal.default_int_handler)
     start = random.SystemRandom().randrange(10**9) if o.start is None else o.start
     print(f"programs from seed {start} on{'' if o.count else '; Ctrl-C ends it'}", flush=True)
     result = fuzz(start, o.count, modes, o.workers, Keeper(o.findings, o.reduce), not o.all, o.progress)

@@ -18,7 +18,21 @@ class KernelStatements:
     def statement_kernels(self, level):
         if self.in_loop:
             return self.assign(level, INT, self.value(INT, 1))
-        self.rng.choice((self.total, self.total, self.stencil, self.stencil, self.nest, self.nest, self.escape, self.list_nest, self.search, self.multiply, self.histogram))(level)  # fmt: skip
+        self.rng.choice(
+            (
+                self.total,
+                self.total,
+                self.stencil,
+                self.stencil,
+                self.nest,
+                self.nest,
+                self.escape,
+                self.list_nest,
+                self.search,
+                self.multiply,
+                self.histogram,
+            )
+        )(level)
 
     def source(self, *kinds):
         """A long thing of these kinds, or nothing."""
@@ -39,7 +53,11 @@ class KernelStatements:
             op = self.rng.choice(FLOATING)
             return f"({a} / (abs({b}) + 1))" if op == "/" and self.is_tame else f"({a} {op} {b})"
         return self.rng.choice((
-            f"abs({a})", f"max({a}, {b})", f"min({a}, {b})", f"({a} if {a} < {b} else {b})", f"(-{a})", f"math.sqrt(abs({a}))", f"math.{self.rng.choice(('sin', 'cos', 'tanh', 'fabs', 'atan', 'erf'))}({self.rng.choice(terms)})", f"({a} // 3)", f"({a} % 5)", f"math.exp(-abs({a}))", f"{self.rng.choice(('int', 'float'))}({a})", f"math.hypot({a}, {b})", f"({a} ** 2)",
+            f"abs({a})", f"max({a}, {b})", f"min({a}, {b})", f"({a} if {a} < {b} else {b})", f"(-{a})",
+            f"math.sqrt(abs({a}))",
+            f"math.{self.rng.choice(('sin', 'cos', 'tanh', 'fabs', 'atan', 'erf'))}({self.rng.choice(terms)})",
+            f"({a} // 3)", f"({a} % 5)", f"math.exp(-abs({a}))", f"{self.rng.choice(('int', 'float'))}({a})",
+            f"math.hypot({a}, {b})", f"({a} ** 2)",
         ))  # fmt: skip
 
     def span(self, x, i):

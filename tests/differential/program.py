@@ -145,6 +145,7 @@ KINDS = (
 )
 
 
+N_MORE = 12  # calls; cheap beside the compilation
 LONG = (ARRAY, ARRAY, ARRAY, MATRIX, MATRIX, FLOATS, INTS, ROWS)  # parameters of kernels
 
 
@@ -321,13 +322,14 @@ def attempt(rng):
     ]  # of all calls, or of each its own
     made = [
         [argument(rng, kind, is_tame, areas, dtype) for kind, dtype in zip(kinds, dtypes, strict=True)]
-        for _ in range(4)
+        for _ in range(4 + N_MORE)
     ]
     lines = ["", "", *defined, "@jit", *helper.lines, "", "", "@jit", *main.lines, "", "", "def calls():"]
     for number, call in enumerate((made[0], made[0], made[1], made[2], made[0], made[3], made[0])):
         if number > 2 and rng.random() < 0.4:
             lines.append(f"    {rebinding(rng, areas)}")
         lines.append(f"    yield ({', '.join(call)},)")
+    lines += [f"    yield ({', '.join(call)},)" for call in made[4:]]
     if kinds[0] == kinds[1]:  # the same object twice, and two views of one memory
         lines += [f"    x, y = {made[3][0]}, {made[3][2]}", "    yield (x, x, y)"]
         if kinds[0] in (ARRAY, MATRIX):

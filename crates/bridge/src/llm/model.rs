@@ -189,12 +189,13 @@ impl LlmModel {
         let messages: Vec<_> =
             messages.into_iter().map(|(role, content)| Message { role, content }).collect();
         let tokens = py.detach(|| {
-            let Some(template) = model.chat_template()? else { return Ok(None) };
+            let of_template = |error: TemplateError| error.to_string();
+            let Some(template) = model.chat_template().map_err(of_template)? else { return Ok(None) };
             // Templates write the token that begins texts themselves, where there is one.
-            let text = template.render(&messages, add_generation_prompt)?;
-            Ok(Some(tokenizer.encode(&text, false, true)))
+            let text = template.render(&messages, add_generation_prompt).map_err(of_template)?;
+            tokenizer.encode(&text, false, true).map(Some).map_err(|error| error.to_string())
         });
-        tokens.map_err(|error: TemplateError| wrong(error.to_string()))?.ok_or_else(none)
+        tokens.map_err(wrong)?.ok_or_else(none)
     }
 
     /// Whether the file brings a chat template.

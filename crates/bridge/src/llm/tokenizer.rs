@@ -83,7 +83,7 @@ impl Tokenizer {
         parse_special: bool,
     ) -> PyResult<Vec<u32>> {
         let inner = self.inner()?;
-        Ok(py.detach(|| inner.encode(text, add_special, parse_special)))
+        py.detach(|| inner.encode(text, add_special, parse_special)).map_err(no_token)
     }
 
     /// The text of ids. ``skip_special`` leaves control tokens out. Bytes that are no character become U+FFFD.

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         resident()
     ))?;
     let tokenizer = model.tokenizer().ok_or("the file has no tokenizer")?;
-    let mut tokens = tokenizer.encode(&arguments.prompt, true, true);
+    let mut tokens = tokenizer.encode(&arguments.prompt, true, true)?;
     if let Some(n) = arguments.n_prompt {
         tokens = tokens.iter().copied().cycle().take(n).collect();
     }

@@ -1,35 +1,24 @@
 //! Added tokens: pieces of text that are cut out before anything else looks at it.
 //!
-//! In: text. Out: segments, from left to right: tokens, and the text between them. Where several tokens begin at one place
-//! the longest is taken. Control tokens are cut out only when the caller wants text to be able to name them.
+//! In: the vocabulary. Out: what the crate cuts them out with, once for those that always are cut out and once for all of them,
+//! control tokens included, which are cut out only when the caller wants text to be able to name them.
 
-use aho_corasick::{AhoCorasick, FindIter, MatchKind};
+use tokenizers::models::wordlevel::WordLevel;
+use tokenizers::{AddedToken, AddedVocabulary, NormalizerWrapper};
 
 use super::error::TokenizerError;
-use super::vocabulary::{Kind, Vocabulary, wrong};
+use super::vocabulary::{Kind, TOKENS, Vocabulary, wrong};
 
-/// A part of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Segment<'t> {
-    Token(u32),
-    /// Never empty.
-    Text(&'t str),
-}
+/// Most bytes of added tokens. The automaton takes some hundred times that while it is built.
+const MOST_BYTES: usize = 1 << 20;
 
 /// The added tokens of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Added {
     /// Those that always are cut out.
-    plain: Finder,
+    pub(super) plain: AddedVocabulary,
     /// Those and the tokens of control.
-    all: Finder,
-}
-
-#[derive(Debug)]
-struct Finder {
-    automaton: AhoCorasick,
-    /// Ids of its patterns.
-    ids: Vec<u32>,
+    pub(super) all: AddedVocabulary,
 }
 
 impl Added {
@@ -38,75 +27,40 @@ impl Added {
         let mut tokens = Vec::new();
         for (id, text, kind) in vocabulary.iter().filter(|(_, text, _)| !text.is_empty()) {
             match kind {
-                Kind::Control | Kind::Unknown => tokens.push((id, text.to_owned(), false)),
+                Kind::Control | Kind::Unknown => tokens.push((text.to_owned(), id, kind)),
                 Kind::UserDefined if spaces_are_marked => {
-                    tokens.push((id, text.replace('\u{2581}', " "), true))
+                    tokens.push((text.replace('\u{2581}', " "), id, kind));
                 }
-                Kind::UserDefined => tokens.push((id, text.to_owned(), true)),
+                Kind::UserDefined => tokens.push((text.to_owned(), id, kind)),
                 Kind::Normal | Kind::Unused | Kind::Byte => {}
             }
         }
-        // Of tokens with one text, the last: as in a dictionary that is filled in order.
-        tokens.reverse();
-        let plain = Finder::new(tokens.iter().filter(|(.., is_plain)| *is_plain))?;
-        Ok(Added { plain, all: Finder::new(tokens.iter())? })
-    }
-
-    /// The segments of a text.
-    pub(super) fn segments<'a, 't>(&'a self, text: &'t str, parse_special: bool) -> Segments<'a, 't> {
-        let finder = if parse_special { &self.all } else { &self.plain };
-        Segments { text, at: 0, ids: &finder.ids, found: finder.automaton.find_iter(text), next: None }
+        let n_bytes: usize = tokens.iter().map(|(text, ..)| text.len()).sum();
+        if n_bytes > MOST_BYTES {
+            let problem =
+                format!("tokens of control and of users take {n_bytes} bytes; at most {MOST_BYTES} can be");
+            return Err(wrong(TOKENS, problem));
+        }
+        let plain = build(tokens.iter().filter(|(.., kind)| *kind == Kind::UserDefined))?;
+        Ok(Added { plain, all: build(tokens.iter())? })
     }
 
     /// The added token of exactly this text.
-    pub(super) fn id_of(&self, text: &[u8]) -> Option<u32> {
-        let found = self.all.automaton.find(text)?;
-        (found.range() == (0..text.len())).then(|| self.all.ids[found.pattern().as_usize()])
+    pub(super) fn id_of(&self, text: &str) -> Option<u32> {
+        self.all.get_vocab().get(text).copied()
     }
 }
 
-impl Finder {
-    fn new<'a>(tokens: impl Iterator<Item = &'a (u32, String, bool)>) -> Result<Self, TokenizerError> {
-        let (ids, texts): (Vec<u32>, Vec<&str>) = tokens.map(|(id, text, _)| (*id, text.as_str())).unzip();
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(texts)
-            .map_err(|error| wrong("tokenizer.ggml.tokens", format!("too many added tokens: {error}")))?;
-        Ok(Finder { automaton, ids })
-    }
-}
-
-/// Iterates over the segments of a text.
-pub(super) struct Segments<'a, 't> {
-    text: &'t str,
-    /// Where the rest of the text begins.
-    at: usize,
-    ids: &'a [u32],
-    found: FindIter<'a, 't>,
-    /// A token whose text before it was given out last.
-    next: Option<(u32, usize)>,
-}
-
-impl<'t> Iterator for Segments<'_, 't> {
-    type Item = Segment<'t>;
-
-    fn next(&mut self) -> Option<Segment<'t>> {
-        if let Some((id, end)) = self.next.take() {
-            self.at = end;
-            return Some(Segment::Token(id));
-        }
-        let Some(found) = self.found.next() else {
-            let rest = &self.text[self.at..];
-            self.at = self.text.len();
-            return (!rest.is_empty()).then_some(Segment::Text(rest));
-        };
-        let id = self.ids[found.pattern().as_usize()];
-        let before = &self.text[self.at..found.start()];
-        if before.is_empty() {
-            self.at = found.end();
-            return Some(Segment::Token(id));
-        }
-        self.next = Some((id, found.end()));
-        Some(Segment::Text(before))
-    }
+fn build<'t>(
+    tokens: impl Iterator<Item = &'t (String, u32, Kind)> + Clone,
+) -> Result<AddedVocabulary, TokenizerError> {
+    let bad = |error: tokenizers::Error| wrong(TOKENS, format!("too many added tokens: {error}"));
+    // The crate asks a model for the ids. Of tokens with one text, the last: as in a dictionary that is filled in order.
+    let ids = tokens.clone().map(|(text, id, _)| (text.clone(), *id)).collect();
+    let ids = WordLevel::builder().vocab(ids).build().map_err(bad)?;
+    let tokens = tokens
+        .map(|(text, _, kind)| AddedToken::from(text.as_str(), *kind != Kind::UserDefined).normalized(false));
+    let mut added = AddedVocabulary::new();
+    added.add_tokens(tokens, &ids, None::<&NormalizerWrapper>).map_err(bad)?;
+    Ok(added)
 }

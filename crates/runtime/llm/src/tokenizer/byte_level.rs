@@ -1,95 +1,54 @@
-//! Byte-level BPE: the words of a text, each a row of bytes that merges join.
+//! Byte-level BPE: the file's tokens and merges, in the form that the crate takes them.
 //!
-//! In: tokens and merges as the file spells them, each byte as a printable character; text. Out: ids. Inside, tokens are
-//! their bytes: the spelling is undone once, while the file is read.
+//! In: tokens and merges as the file spells them, each byte as a printable character. Out: the crate's model, and the bytes that
+//! tokens stand for. What would make the crate panic or hide something is refused here.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
+
+use tokenizers::models::bpe::{BPE, Vocab};
 
 use crate::gguf::{Metadata, Strings};
 
 use super::error::TokenizerError;
-use super::merge::{Merge, Merger};
 use super::pieces::Pieces;
-use super::split::Splitter;
-use super::table::{Secret, Table};
 use super::vocabulary::{Kind, Vocabulary, wrong};
-
-/// The model of text.
-#[derive(Debug)]
-pub(super) struct ByteLevel {
-    splitter: Splitter,
-    /// The token of each byte, where there is one.
-    bytes: Box<[Option<u32>; 256]>,
-    merges: HashMap<(u32, u32), Merge, Secret>,
-    /// Tokens by their bytes.
-    table: Table,
-    /// Of each token: whether a whole word may be it. Empty where whole words are not looked up.
-    may_be_word: Vec<bool>,
-}
+use super::words::Words;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-impl ByteLevel {
-    /// The model, and whether texts begin with `bos` where the file does not say.
-    pub(super) fn read(
-        metadata: &Metadata,
-        vocabulary: &Vocabulary<'_>,
-        pieces: &Pieces,
-    ) -> Result<(Self, bool), TokenizerError> {
-        let splitter = Splitter::named(metadata.require("tokenizer.ggml.pre")?)?;
-        // Tokens of text come last, so that of tokens with the same bytes they are the ones that are found.
-        let is_text = |kind: Kind| matches!(kind, Kind::Normal | Kind::Byte);
-        let mut table = Table::with_capacity(vocabulary.len());
-        for wanted in [false, true] {
-            for (id, kind) in (0..).zip(&vocabulary.kinds) {
-                if is_text(*kind) == wanted {
-                    table.insert(id, pieces);
-                }
+/// The model of text, and how text is cut before it.
+pub(super) fn read(metadata: &Metadata, vocabulary: &Vocabulary<'_>) -> Result<(BPE, Words), TokenizerError> {
+    let words = Words::named(metadata.require("tokenizer.ggml.pre")?)?;
+    let merges = read_merges(metadata.require(MERGES)?)?;
+    let mut hidden = HashSet::new();
+    if words.whole_words {
+        hidden = tokens_that_no_word_is(vocabulary, &merges);
+    }
+    let mut ids = Vocab::with_capacity(vocabulary.len());
+    // Of tokens with one text, one of text rather than one of control, and of those the last.
+    for wanted in [false, true] {
+        for (id, text, kind) in vocabulary.iter() {
+            if is_text(kind) == wanted && (wanted || !hidden.contains(text)) {
+                ids.insert(text.to_owned(), id);
             }
         }
-        let mut bytes = Box::new([None; 256]);
-        for byte in 0..=255 {
-            bytes[usize::from(byte)] = table.get(&[byte], pieces);
-        }
-        let merges = read_merges(metadata.require(MERGES)?, &table, pieces)?;
-        let may_be_word = match splitter.whole_words {
-            true => {
-                vocabulary.kinds.iter().map(|kind| is_text(*kind) || *kind == Kind::UserDefined).collect()
-            }
-            false => Vec::new(),
-        };
-        let adds_bos = splitter.adds_bos;
-        Ok((ByteLevel { splitter, bytes, merges, table, may_be_word }, adds_bos))
     }
-
-    /// Adds the ids of a text without added tokens.
-    pub(super) fn encode(&self, text: &str, pieces: &Pieces, ids: &mut Vec<u32>) {
-        let mut merger = Merger::default();
-        self.splitter.words(text, |word| {
-            if let Some(id) = self.whole_word(word, pieces) {
-                ids.push(id);
-                return;
-            }
-            merger.clear();
-            word.bytes().filter_map(|byte| self.bytes[usize::from(byte)]).for_each(|id| merger.push(id));
-            let rule = |left: &super::merge::Symbol, right: &super::merge::Symbol| {
-                self.merges.get(&(left.id, right.id)).copied()
-            };
-            ids.extend(merger.merge(rule).map(|symbol| symbol.id));
-        });
+    let longest = ids.keys().map(String::len).max().unwrap_or(0);
+    // The crate has a buffer of that length, and checks nothing.
+    if let Some((left, right)) = merges.iter().find(|(left, right)| left.len() + right.len() > longest) {
+        return Err(wrong(
+            MERGES,
+            format!("{left:?} and {right:?} make a token that is not in the vocabulary"),
+        ));
     }
-
-    /// The token of these bytes.
-    pub(super) fn id_of(&self, bytes: &[u8], pieces: &Pieces) -> Option<u32> {
-        self.table.get(bytes, pieces)
-    }
-
-    fn whole_word(&self, word: &str, pieces: &Pieces) -> Option<u32> {
-        if self.may_be_word.is_empty() {
-            return None;
-        }
-        self.table.get(word.as_bytes(), pieces).filter(|&id| self.may_be_word[id as usize])
-    }
+    let model = BPE::builder()
+        .vocab_and_merges(ids, merges)
+        .ignore_merges(words.whole_words)
+        // Its memory is one for each thread, and no tokenizer frees it.
+        .cache_capacity(0)
+        .build()
+        .map_err(|error| wrong(MERGES, error.to_string()))?;
+    Ok((model, words))
 }
 
 /// What tokens stand for. A text that is not written in the alphabet of bytes stands for itself.
@@ -109,17 +68,19 @@ pub(super) fn pieces(vocabulary: &Vocabulary<'_>) -> Pieces {
     pieces
 }
 
-/// The merges by the ids of what they join.
-fn read_merges(
-    spelled: &Strings,
-    table: &Table,
-    pieces: &Pieces,
-) -> Result<HashMap<(u32, u32), Merge, Secret>, TokenizerError> {
+/// How the file spells bytes.
+pub(super) fn spell(bytes: &[u8]) -> String {
     let alphabet = Alphabet::new();
-    let mut merges = HashMap::with_capacity_and_hasher(spelled.len(), Secret::new());
-    let mut joined = Vec::new();
-    let mut second = Vec::new();
-    for (order, line) in (0..).zip(spelled.iter()) {
+    bytes.iter().map(|byte| alphabet.characters[usize::from(*byte)]).collect()
+}
+
+fn is_text(kind: Kind) -> bool {
+    matches!(kind, Kind::Normal | Kind::Byte)
+}
+
+fn read_merges(spelled: &Strings) -> Result<Vec<(String, String)>, TokenizerError> {
+    let mut merges = Vec::with_capacity(spelled.len());
+    for (order, line) in spelled.iter().enumerate() {
         let bad = |problem: &str| {
             wrong(MERGES, format!("merge {order}, {:?}: {problem}", String::from_utf8_lossy(line)))
         };
@@ -128,41 +89,53 @@ fn read_merges(
             .split_once(' ')
             .filter(|(left, right)| !(left.is_empty() || right.is_empty() || right.contains(' ')))
             .ok_or_else(|| bad("not two tokens with a space between them"))?;
-        let find = |text: &str, bytes: &mut Vec<u8>| {
-            if !alphabet.read(text, bytes) {
-                bytes.clear();
-                bytes.extend_from_slice(text.as_bytes());
-            }
-            table.get(bytes, pieces)
-        };
-        let missing = || bad("a token of it is not in the vocabulary");
-        let left = find(left, &mut joined).ok_or_else(missing)?;
-        let right = find(right, &mut second).ok_or_else(missing)?;
-        joined.extend_from_slice(&second);
-        let id = table.get(&joined, pieces).ok_or_else(missing)?;
-        // Of merges of one pair the last: as in a dictionary that is filled in order.
-        merges.insert((left, right), Merge { order, id });
+        merges.push((left.to_owned(), right.to_owned()));
     }
     Ok(merges)
 }
 
+/// Tokens that whole words are not looked up in: those that are cut out of the text before, or that no text becomes. Text from
+/// strangers would name them else. Those that merges name, or that are a byte, are parts of words whatever their kind.
+fn tokens_that_no_word_is<'v>(vocabulary: &Vocabulary<'v>, merges: &[(String, String)]) -> HashSet<&'v str> {
+    let mut hidden: HashSet<&str> = vocabulary
+        .iter()
+        .filter(|(_, text, kind)| !is_text(*kind) && text.chars().nth(1).is_some())
+        .map(|(_, text, _)| text)
+        .collect();
+    let mut joined = String::new();
+    for (left, right) in merges {
+        if hidden.is_empty() {
+            break;
+        }
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        for named in [left, right, &joined] {
+            hidden.remove(named.as_str());
+        }
+    }
+    hidden
+}
+
 /// How bytes are spelled: those that print in Latin-1 as themselves, the others by the characters from U+0100 on.
 struct Alphabet {
+    characters: [char; 256],
     /// The byte of each character below U+0144.
     bytes: [Option<u8>; 0x144],
 }
 
 impl Alphabet {
     fn new() -> Self {
-        let mut bytes = [None; 0x144];
-        let mut next_other = 0x100;
+        let mut alphabet = Alphabet { characters: ['\0'; 256], bytes: [None; 0x144] };
+        let mut others = '\u{100}'..;
         for byte in 0..=255u8 {
             let prints = matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-            let character = if prints { usize::from(byte) } else { next_other };
-            bytes[character] = Some(byte);
-            next_other += usize::from(!prints);
+            let other = if prints { None } else { others.next() };
+            let character = other.unwrap_or(char::from(byte));
+            alphabet.characters[usize::from(byte)] = character;
+            alphabet.bytes[character as usize] = Some(byte);
         }
-        Alphabet { bytes }
+        alphabet
     }
 
     /// The bytes that `text` spells; false where it has a character that spells none.

@@ -14,6 +14,8 @@ pub enum TokenizerError {
     Unsupported { key: &'static str, name: String, known: &'static str },
     /// Lists or ids in the file that cannot be.
     Vocabulary { key: &'static str, problem: String },
+    /// A text that could not be cut to its end.
+    Text { n_bytes: usize, problem: String },
     /// An id outside of the vocabulary.
     Token { id: u32, n_tokens: usize },
 }
@@ -24,7 +26,9 @@ impl TokenizerError {
         match self {
             TokenizerError::File(error) => error.is_unsupported(),
             TokenizerError::Unsupported { .. } => true,
-            TokenizerError::Vocabulary { .. } | TokenizerError::Token { .. } => false,
+            TokenizerError::Vocabulary { .. }
+            | TokenizerError::Text { .. }
+            | TokenizerError::Token { .. } => false,
         }
     }
 }
@@ -37,6 +41,9 @@ impl fmt::Display for TokenizerError {
                 write!(f, "{key} is {name:?}; Overdrive has {known}")
             }
             TokenizerError::Vocabulary { key, problem } => write!(f, "{key}: {problem}"),
+            TokenizerError::Text { n_bytes, problem } => {
+                write!(f, "a text of {n_bytes} bytes cannot be cut into tokens: {problem}")
+            }
             TokenizerError::Token { id, n_tokens } => {
                 write!(f, "token {id} is none of the {n_tokens} of the vocabulary")
             }

@@ -1,30 +1,34 @@
 //! Text to token ids and back, as the model's own tokenizer does it.
 //!
-//! In: the metadata of a GGUF file, text, ids. Out: ids, text, the bytes of one token. Two models of text: byte-level BPE
-//! (`gpt2`) and SentencePiece BPE (`llama`); in both, added tokens are cut out of the text first. Ids are those of the
-//! reference libraries; the tables are small (some 2 MB for 49,000 tokens), for they count in what a loaded model needs.
-//! Must not know: models, chat templates.
+//! In: the metadata of a GGUF file, text, ids. Out: ids, text, the bytes of one token. Text goes through the parts of the crate
+//! `tokenizers`, which are built here from the metadata: added tokens are cut out first, then byte-level BPE (`gpt2`) or
+//! SentencePiece BPE (`llama`). Ours is what the crate does not have: files that contradict themselves are refused, which tokens
+//! a text may name, tokens by their bytes, errors in place of panics. Must not know: models, chat templates.
 
 mod added;
 mod byte_level;
 mod error;
-mod merge;
 mod pieces;
 mod sentence_piece;
 mod special;
-mod split;
-mod table;
 mod vocabulary;
+mod words;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    AddedVocabulary, Model as _, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer as _,
+};
 
 use crate::gguf;
 use crate::text::TextStream;
 
-use self::added::{Added, Segment};
-use self::byte_level::ByteLevel;
+use self::added::Added;
 use self::pieces::Pieces;
-use self::sentence_piece::SentencePiece;
 use self::special::Special;
 use self::vocabulary::Vocabulary;
+use self::words::Words;
 
 pub use error::TokenizerError;
 pub use vocabulary::Kind;
@@ -34,15 +38,19 @@ pub use vocabulary::Kind;
 pub struct Tokenizer {
     pieces: Pieces,
     kinds: Vec<Kind>,
-    added: Added,
     special: Special,
-    model: Model,
+    added: Added,
+    before: Before,
+    model: BPE,
 }
 
+/// What happens to a text before the model has it.
 #[derive(Debug)]
-enum Model {
-    ByteLevel(ByteLevel),
-    SentencePiece(SentencePiece),
+enum Before {
+    /// It is cut into words, and their bytes are spelled.
+    ByteLevel(Words),
+    /// Its spaces are marked.
+    SentencePiece { normalizer: NormalizerWrapper, adds_space: bool },
 }
 
 impl Tokenizer {
@@ -54,16 +62,18 @@ impl Tokenizer {
     pub fn from_gguf(metadata: &gguf::Metadata) -> Result<Self, TokenizerError> {
         let vocabulary = Vocabulary::read(metadata)?;
         let special = Special::read(metadata, &vocabulary)?;
-        let (model, pieces, special) = match vocabulary.model {
+        let (model, before, pieces, special) = match vocabulary.model {
             "gpt2" => {
-                let pieces = byte_level::pieces(&vocabulary);
-                let (model, adds_bos) = ByteLevel::read(metadata, &vocabulary, &pieces)?;
-                (Model::ByteLevel(model), pieces, special.with_default(adds_bos))
+                let (model, words) = byte_level::read(metadata, &vocabulary)?;
+                let special = special.with_default(words.adds_bos);
+                (model, Before::ByteLevel(words), byte_level::pieces(&vocabulary), special)
             }
             "llama" => {
                 let pieces = sentence_piece::pieces(&vocabulary)?;
-                let model = SentencePiece::read(metadata, &vocabulary, &pieces, special.unknown)?;
-                (Model::SentencePiece(model), pieces, special.with_default(true))
+                let model = sentence_piece::read(metadata, &vocabulary, special.unknown)?;
+                let adds_space = sentence_piece::adds_space(metadata)?;
+                let normalizer = sentence_piece::normalizer(adds_space);
+                (model, Before::SentencePiece { normalizer, adds_space }, pieces, special.with_default(true))
             }
             other => {
                 return Err(TokenizerError::Unsupported {
@@ -75,7 +85,7 @@ impl Tokenizer {
         };
         special.check()?;
         let added = Added::new(&vocabulary, vocabulary.model == "llama")?;
-        Ok(Tokenizer { pieces, kinds: vocabulary.kinds, added, special, model })
+        Ok(Tokenizer { pieces, kinds: vocabulary.kinds, special, added, before, model })
     }
 
     /// The ids of a text.
@@ -84,24 +94,47 @@ impl Tokenizer {
     /// a control token, such as `<|im_end|>`, becomes that token; without it, it is text like any other: for text from
     /// strangers. A byte that the vocabulary has no token for becomes the unknown token, or nothing where the model has
     /// none: so the reference does.
-    pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// `TokenizerError::Text` where the crate gives up: on a million white spaces in a row.
+    pub fn encode(
+        &self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let failed = |problem: String| TokenizerError::Text { n_bytes: text.len(), problem };
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);
         if add_special && self.special.adds_bos {
             ids.extend(self.special.bos);
         }
-        for segment in self.added.segments(text, parse_special) {
-            match segment {
-                Segment::Token(id) => ids.push(id),
-                Segment::Text(text) => match &self.model {
-                    Model::ByteLevel(model) => model.encode(text, &self.pieces, &mut ids),
-                    Model::SentencePiece(model) => model.encode(text, &self.pieces, &mut ids),
-                },
-            }
-        }
+        let added = if parse_special { &self.added.all } else { &self.added.plain };
+        // The crate says `expect` where it trusts itself; a text is not worth the process.
+        catch_unwind(AssertUnwindSafe(|| self.cut(text, added, &mut ids)))
+            .map_err(|_| failed("the crate `tokenizers` panicked; please report it with the text".into()))?
+            .map_err(|error| failed(error.to_string()))?;
         if add_special && self.special.adds_eos {
             ids.extend(self.special.eos);
         }
-        ids
+        Ok(ids)
+    }
+
+    /// Adds the ids of a text. On one thread: of the crate's functions, those for several texts start some.
+    fn cut(&self, text: &str, added: &AddedVocabulary, ids: &mut Vec<u32>) -> tokenizers::Result<()> {
+        let mut text = match &self.before {
+            Before::ByteLevel(words) => {
+                let mut text = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
+                words.pre_tokenize(&mut text)?;
+                text
+            }
+            Before::SentencePiece { normalizer, .. } => added.extract_and_normalize(Some(normalizer), text),
+        };
+        self.model.tokenize_in_pretokenized(&mut text, None)?;
+        let parts = text.get_splits(OffsetReferential::Original, OffsetType::None);
+        ids.extend(
+            parts.into_iter().filter_map(|(.., tokens)| tokens.as_ref()).flatten().map(|token| token.id),
+        );
+        Ok(())
     }
 
     /// The text of ids. Bytes that are no character become U+FFFD. `skip_special` leaves control tokens out.
@@ -116,8 +149,8 @@ impl Tokenizer {
                 bytes.extend_from_slice(piece);
             }
         }
-        let bytes = match &self.model {
-            Model::SentencePiece(model) if model.adds_space => bytes.strip_prefix(b" ").unwrap_or(&bytes),
+        let bytes = match self.before {
+            Before::SentencePiece { adds_space: true, .. } => bytes.strip_prefix(b" ").unwrap_or(&bytes),
             _ => &bytes,
         };
         let mut stream = TextStream::new();
@@ -136,10 +169,15 @@ impl Tokenizer {
 
     /// The token that stands for exactly these bytes; of several the one that text is cut into.
     pub fn id_of(&self, piece: &[u8]) -> Option<u32> {
-        self.added.id_of(piece).or_else(|| match &self.model {
-            Model::ByteLevel(model) => model.id_of(piece, &self.pieces),
-            Model::SentencePiece(model) => model.id_of(piece, &self.pieces),
-        })
+        let added = std::str::from_utf8(piece).ok().and_then(|text| self.added.id_of(text));
+        let id = added.or_else(|| match &self.before {
+            Before::ByteLevel(_) => self.model.token_to_id(&byte_level::spell(piece)),
+            Before::SentencePiece { .. } => {
+                sentence_piece::names(piece).find_map(|name| self.model.token_to_id(&name))
+            }
+        });
+        // Not what a name alone says: `<0x41>` is no token of six letters.
+        id.filter(|&id| self.pieces.get(id) == Some(piece))
     }
 
     /// How many tokens there are; ids are below it.

@@ -1,119 +1,92 @@
-//! SentencePiece BPE: a text, its spaces marked, whose characters join to pieces by their scores.
+//! SentencePiece BPE: the file's pieces and scores, in the form that the crate takes them.
 //!
-//! In: pieces and scores as the file has them; text. Out: ids. There are no words: a piece may hold a space in its middle.
-//! What has no piece becomes its bytes, `<0x00>` to `<0xFF>`, or the unknown token where the vocabulary has no bytes.
+//! In: pieces and scores. Out: the crate's model, what marks the spaces of a text for it, and the bytes that pieces stand for. The
+//! merges come from the scores, as the converters of Hugging Face make them: each way to cut a piece into two others is a merge, the
+//! one into the piece with the highest score first. There are no words: a piece may hold a space in its middle.
+
+use std::cmp::Ordering;
+
+use tokenizers::NormalizerWrapper;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::{Prepend, Replace, Sequence};
 
 use crate::gguf::Metadata;
 
 use super::error::TokenizerError;
-use super::merge::{Merge, Merger, Symbol};
 use super::pieces::Pieces;
-use super::table::Table;
-use super::vocabulary::{Kind, Vocabulary, wrong};
-
-/// The model of text.
-#[derive(Debug)]
-pub(super) struct SentencePiece {
-    /// Text begins with a space that nobody wrote; behind a token of control too.
-    pub(super) adds_space: bool,
-    /// Pieces of text by their bytes, with spaces as spaces.
-    table: Table,
-    /// When each token joins: the highest score first.
-    orders: Vec<u32>,
-    /// The token of each byte, where the vocabulary has all of them.
-    bytes: Option<Box<[u32; 256]>>,
-    unknown: Option<u32>,
-}
+use super::vocabulary::{Kind, TOKENS, Vocabulary, wrong};
 
 const SCORES: &str = "tokenizer.ggml.scores";
-/// A character without a piece of its own.
-const NO_PIECE: u32 = u32::MAX;
+/// How a space is written in a piece.
+const MARK: &str = "\u{2581}";
+/// Most bytes of a piece, and most that all merges may take: what pieces like `aaa...` cost grows with the square of their length
+/// and the cube. Vocabularies have some dozen bytes in a piece, and a tenth of the merges.
+const LONGEST: usize = 1024;
+const MOST_MERGED: usize = 256 << 20;
+/// What a merge takes beside its letters.
+const PER_MERGE: usize = 128;
 
-impl SentencePiece {
-    pub(super) fn read(
-        metadata: &Metadata,
-        vocabulary: &Vocabulary<'_>,
-        pieces: &Pieces,
-        unknown: Option<u32>,
-    ) -> Result<Self, TokenizerError> {
-        let scores: Vec<f32> = metadata.require(SCORES)?;
-        if scores.len() != vocabulary.len() {
-            return Err(wrong(SCORES, format!("{} scores for {} tokens", scores.len(), vocabulary.len())));
+/// Whether a text begins with a space that nobody wrote, behind an added token too.
+pub(super) fn adds_space(metadata: &Metadata) -> Result<bool, TokenizerError> {
+    Ok(metadata.get("tokenizer.ggml.add_space_prefix")?.unwrap_or(true))
+}
+
+/// What is done with a text before it is looked at.
+pub(super) fn normalizer(adds_space: bool) -> NormalizerWrapper {
+    let mark = Replace::new(" ", MARK).expect("a space is a pattern");
+    let mut parts = Vec::new();
+    if adds_space {
+        parts.push(Prepend::new(MARK.to_owned()).into());
+    }
+    parts.push(mark.into());
+    Sequence::new(parts).into()
+}
+
+/// The model of text.
+pub(super) fn read(
+    metadata: &Metadata,
+    vocabulary: &Vocabulary<'_>,
+    unknown: Option<u32>,
+) -> Result<BPE, TokenizerError> {
+    let scores: Vec<f32> = metadata.require(SCORES)?;
+    if scores.len() != vocabulary.len() {
+        return Err(wrong(SCORES, format!("{} scores for {} tokens", scores.len(), vocabulary.len())));
+    }
+    if let Some(id) = scores.iter().position(|score| score.is_nan()) {
+        return Err(wrong(SCORES, format!("the score of token {id} is NaN")));
+    }
+    let mut ids = Vocab::with_capacity(vocabulary.len());
+    for (id, text, kind) in vocabulary.iter() {
+        if matches!(kind, Kind::Normal | Kind::UserDefined) {
+            ids.insert(text.to_owned(), id);
         }
-        if let Some(id) = scores.iter().position(|score| score.is_nan()) {
-            return Err(wrong(SCORES, format!("the score of token {id} is NaN")));
+    }
+    let merges = merges(vocabulary, &ids, &scores)?;
+
+    // What has no piece becomes its bytes, or the unknown token where the vocabulary does not have all of them.
+    let mut bytes = [None; 256];
+    for (id, text, _) in vocabulary.iter().filter(|(.., kind)| *kind == Kind::Byte) {
+        if let Some(byte) = byte_of(text) {
+            bytes[usize::from(byte)] = Some(id);
         }
-        let mut table = Table::with_capacity(vocabulary.len());
-        let mut bytes = [None; 256];
-        for (id, kind) in (0..).zip(&vocabulary.kinds) {
-            match kind {
-                Kind::Normal | Kind::UserDefined => drop(table.insert(id, pieces)),
-                Kind::Byte => {
-                    if let Some([byte]) = pieces.get(id) {
-                        bytes[usize::from(*byte)] = Some(id);
-                    }
-                }
-                Kind::Unknown | Kind::Control | Kind::Unused => {}
+    }
+    let has_bytes = bytes.iter().all(Option::is_some);
+    let unknown =
+        unknown.or_else(|| vocabulary.iter().find(|(.., kind)| *kind == Kind::Unknown).map(|(id, ..)| id));
+    let mut model = BPE::builder().fuse_unk(true).cache_capacity(0);
+    if has_bytes {
+        model = model.byte_fallback(true);
+        for (byte, id) in (0..=255u8).zip(bytes) {
+            if id.is_some_and(|id| ids.insert(name_of(byte), id).is_some()) {
+                return Err(wrong(TOKENS, format!("a piece has the name of the byte {byte}")));
             }
         }
-        let all_bytes: Option<Vec<u32>> = bytes.into_iter().collect();
-        let of_kind =
-            (0..).zip(&vocabulary.kinds).find(|(_, kind)| **kind == Kind::Unknown).map(|(id, _)| id);
-        Ok(SentencePiece {
-            adds_space: metadata.get("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
-            table,
-            orders: scores.into_iter().map(order).collect(),
-            bytes: all_bytes.and_then(|ids| ids.try_into().ok()),
-            unknown: unknown.or(of_kind),
-        })
+    } else if let Some(id) = unknown {
+        // A name that no piece has.
+        ids.insert(String::new(), id);
+        model = model.unk_token(String::new());
     }
-
-    /// Adds the ids of a text that stands at the beginning or behind an added token.
-    pub(super) fn encode(&self, text: &str, pieces: &Pieces, ids: &mut Vec<u32>) {
-        let prefixed;
-        let text = if self.adds_space {
-            prefixed = format!(" {text}");
-            &prefixed
-        } else {
-            text
-        };
-        let mut merger = Merger::default();
-        // Where each character begins, and the end.
-        let mut starts = Vec::with_capacity(text.len() + 1);
-        for (start, character) in text.char_indices() {
-            let piece = &text.as_bytes()[start..start + character.len_utf8()];
-            merger.push(self.table.get(piece, pieces).unwrap_or(NO_PIECE));
-            starts.push(start);
-        }
-        starts.push(text.len());
-        let rule = |left: &Symbol, right: &Symbol| {
-            let piece = &text.as_bytes()[starts[left.start]..starts[right.end]];
-            let id = self.table.get(piece, pieces)?;
-            Some(Merge { order: self.orders[id as usize], id })
-        };
-        let mut is_behind_unknown = false;
-        for symbol in merger.merge(rule) {
-            if symbol.id != NO_PIECE {
-                ids.push(symbol.id);
-            } else if let Some(bytes) = &self.bytes {
-                let text = &text.as_bytes()[starts[symbol.start]..starts[symbol.end]];
-                ids.extend(text.iter().map(|byte| bytes[usize::from(*byte)]));
-            } else if !is_behind_unknown {
-                // Several in a row are one.
-                ids.extend(self.unknown);
-            }
-            is_behind_unknown = symbol.id == NO_PIECE;
-        }
-    }
-
-    /// The token of these bytes.
-    pub(super) fn id_of(&self, bytes: &[u8], pieces: &Pieces) -> Option<u32> {
-        let of_byte = || match (bytes, &self.bytes) {
-            ([byte], Some(ids)) => Some(ids[usize::from(*byte)]),
-            _ => None,
-        };
-        self.table.get(bytes, pieces).or_else(of_byte)
-    }
+    model.vocab_and_merges(ids, merges).build().map_err(|error| wrong(TOKENS, error.to_string()))
 }
 
 /// What tokens stand for: spaces unmarked, bytes as bytes.
@@ -122,17 +95,12 @@ pub(super) fn pieces(vocabulary: &Vocabulary<'_>) -> Result<Pieces, TokenizerErr
     for (id, text, kind) in vocabulary.iter() {
         match kind {
             Kind::Byte => {
-                let digits = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
-                // The number would be read with a sign too.
-                let byte = digits
-                    .filter(|digits| digits.len() == 2 && !digits.starts_with('+'))
-                    .and_then(|digits| u8::from_str_radix(digits, 16).ok());
                 let problem = || format!("token {id} is of the kind byte, but its text is {text:?}");
-                pieces.push([byte.ok_or_else(|| wrong("tokenizer.ggml.tokens", problem()))?]);
+                pieces.push([byte_of(text).ok_or_else(|| wrong(TOKENS, problem()))?]);
             }
             Kind::Unknown | Kind::Control => pieces.push(text.bytes()),
             Kind::Normal | Kind::UserDefined | Kind::Unused => {
-                pieces.push(text.replace('\u{2581}', " ").into_bytes());
+                pieces.push(text.replace(MARK, " ").into_bytes())
             }
         }
     }
@@ -140,10 +108,71 @@ pub(super) fn pieces(vocabulary: &Vocabulary<'_>) -> Result<Pieces, TokenizerErr
     Ok(pieces)
 }
 
-/// A number that is smaller the higher the score is.
-fn order(score: f32) -> u32 {
-    let bits = (score + 0.0).to_bits();
-    // As whole numbers, negative floats count downwards.
-    let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
-    !ascending
+/// The names that the model may know these bytes by.
+pub(super) fn names(bytes: &[u8]) -> impl Iterator<Item = String> {
+    let text = std::str::from_utf8(bytes).ok().map(|text| text.replace(' ', MARK));
+    let byte = if let [byte] = bytes { Some(name_of(*byte)) } else { None };
+    text.into_iter().chain(byte)
+}
+
+/// The name of a byte, as the crate asks for it.
+fn name_of(byte: u8) -> String {
+    format!("<0x{byte:02X}>")
+}
+
+/// The byte that a token of this name is.
+fn byte_of(name: &str) -> Option<u8> {
+    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
+    // The number would be read with a sign too.
+    if digits.len() != 2 || digits.starts_with('+') {
+        return None;
+    }
+    u8::from_str_radix(digits, 16).ok()
+}
+
+/// A way to make a piece of two, and all that its place in the list hangs on.
+struct Merge<'v> {
+    score: f32,
+    left: &'v str,
+    right: &'v str,
+    ids: (u32, u32, u32),
+}
+
+fn merges(
+    vocabulary: &Vocabulary<'_>,
+    ids: &Vocab,
+    scores: &[f32],
+) -> Result<Vec<(String, String)>, TokenizerError> {
+    let mut merges = Vec::new();
+    let mut n_bytes = 0;
+    for (id, text, kind) in vocabulary.iter() {
+        if ids.get(text) != Some(&id) {
+            continue;
+        }
+        if text.len() > LONGEST {
+            // What users define is cut out before.
+            if kind == Kind::UserDefined {
+                continue;
+            }
+            let problem = format!("token {id} has {} bytes; a piece can have {LONGEST}", text.len());
+            return Err(wrong(TOKENS, problem));
+        }
+        for (at, _) in text.char_indices().skip(1) {
+            let (left, right) = text.split_at(at);
+            if let (Some(&left_id), Some(&right_id)) = (ids.get(left), ids.get(right)) {
+                merges.push(Merge { score: scores[id as usize], left, right, ids: (id, left_id, right_id) });
+                n_bytes += text.len() + PER_MERGE;
+            }
+        }
+        if n_bytes > MOST_MERGED {
+            return Err(wrong(TOKENS, "the pieces are made of one another in too many ways"));
+        }
+    }
+    let n_characters = |merge: &Merge<'_>| (merge.left.chars().count(), merge.right.chars().count());
+    merges.sort_unstable_by(|a, b| {
+        // No score is NaN.
+        let by_score = b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal);
+        by_score.then_with(|| n_characters(b).cmp(&n_characters(a))).then_with(|| a.ids.cmp(&b.ids))
+    });
+    Ok(merges.iter().map(|merge| (merge.left.to_owned(), merge.right.to_owned())).collect())
 }

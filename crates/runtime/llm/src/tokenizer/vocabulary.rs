@@ -64,7 +64,7 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-const TOKENS: &str = "tokenizer.ggml.tokens";
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 
 fn kinds(types: &[i32], n_tokens: usize) -> Result<Vec<Kind>, TokenizerError> {

@@ -130,7 +130,7 @@ CHANGES = {
     "a merge of one": ({"tokenizer.ggml.merges": ["ab"]}, ValueError, 'merge 0, "ab": not two tokens'),
     "a merge of three": ({"tokenizer.ggml.merges": ["a b c"]}, ValueError, "merge 0"),
     "an unknown merge": ({"tokenizer.ggml.merges": ["q \u0416"]}, ValueError, "out of vocabulary"),
-    "too long a merge": ({"tokenizer.ggml.merges": ["<think> <think>"]}, ValueError, "not in the vocabulary"),
+    "too long a merge": ({"tokenizer.ggml.merges": ["<think> <think>"]}, ValueError, "out of vocabulary"),
     "fewer types": ({"tokenizer.ggml.token_type": [1]}, ValueError, "1 types for"),
     "bos outside": ({"tokenizer.ggml.bos_token_id": 1 << 20}, ValueError, "bos_token_id.*1048576"),
     "bos without one": (

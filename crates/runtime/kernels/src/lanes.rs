@@ -38,6 +38,8 @@ pub(crate) trait Lanes: Copy {
     fn power(self, t: Self::V) -> Self::V;
     /// From half precision.
     fn widen_halves(self, from: &[u16; LANES]) -> Self::V;
+    /// From two numbers in bfloat16 for each lane, the first one below.
+    fn widen_brains(self, from: &[u32; LANES]) -> [Self::V; 2];
     /// To half precision, to nearest, ties to even.
     fn to_halves(self, v: Self::V) -> [u16; LANES];
     /// From whole numbers.
@@ -153,6 +155,10 @@ impl Lanes for Plain {
     #[inline(always)]
     fn widen_halves(self, from: &[u16; LANES]) -> Self::V {
         each(|i| half::f16::from_bits(from[i]).to_f32())
+    }
+    #[inline(always)]
+    fn widen_brains(self, from: &[u32; LANES]) -> [Self::V; 2] {
+        [each(|i| f32::from_bits(from[i] << 16)), each(|i| f32::from_bits(from[i] & 0xFFFF_0000))]
     }
     #[inline(always)]
     fn to_halves(self, v: Self::V) -> [u16; LANES] {

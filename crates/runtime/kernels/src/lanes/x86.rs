@@ -129,6 +129,18 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    fn widen_brains(self, from: &[u32; LANES]) -> [Pair; 2] {
+        let from: *const x86::__m256i = from.as_ptr().cast();
+        // SAFETY: `self` proves the instructions, `from` has 64 bytes.
+        unsafe {
+            let both = [x86::_mm256_loadu_si256(from), x86::_mm256_loadu_si256(from.add(1))];
+            let upper = x86::_mm256_set1_epi32(0xFFFF_0000_u32.cast_signed());
+            let [a, b] = both.map(|v| x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(v)));
+            let [c, d] = both.map(|v| x86::_mm256_castsi256_ps(x86::_mm256_and_si256(v, upper)));
+            [(a, b), (c, d)]
+        }
+    }
+    #[inline(always)]
     fn to_halves(self, v: Pair) -> [u16; LANES] {
         let mut halves = [0; LANES];
         let to: *mut x86::__m128i = halves.as_mut_ptr().cast();
@@ -221,6 +233,18 @@ impl Lanes for Avx512 {
     fn widen_halves(self, from: &[u16; LANES]) -> Self::V {
         // SAFETY: `self` proves the instructions, `from` has 32 bytes.
         unsafe { x86::_mm512_cvtph_ps(x86::_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn widen_brains(self, from: &[u32; LANES]) -> [Self::V; 2] {
+        // SAFETY: `self` proves the instructions, `from` has 64 bytes.
+        unsafe {
+            let both = x86::_mm512_loadu_si512(from.as_ptr().cast());
+            let upper = x86::_mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
+            [
+                x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(both)),
+                x86::_mm512_castsi512_ps(x86::_mm512_and_si512(both, upper)),
+            ]
+        }
     }
     #[inline(always)]
     fn to_halves(self, v: Self::V) -> [u16; LANES] {

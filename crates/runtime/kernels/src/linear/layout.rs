@@ -3,7 +3,8 @@
 //! A *group* is 16 rows (the last one is filled with zeros), cut into *blocks* of 32 columns; up to 8 blocks are a *cell*: first
 //! their scales, then their codes, so that a product reads one stream. A *code vector* is 4 columns of the 16 rows, 64 bytes: the
 //! byte of row `r` and column `4 i + j` is `4 r + j` of vector `i`. Vectors `i` and `i + 4` share 64 bytes, as low and high halves.
-//! Bits beyond the fourth follow in planes. Weights that are not quantised lie 16 rows side by side for each column.
+//! Bits beyond the fourth follow in planes. F32 and F16 lie 16 rows side by side for each column; BF16 for each two columns, whose
+//! values of a row are together, and zeros fill the last block: sixteen such vectors are a tile.
 
 use crate::format::Format;
 
@@ -163,6 +164,7 @@ pub(crate) fn group_bytes(format: Format, n_cols: usize) -> Option<usize> {
     n_cols.checked_mul(LANES * 8)?.checked_add(4096)?;
     Some(match Packing::of(format) {
         Some(packing) => packing.run_bytes(n_cols / BLOCK),
+        None if format == Format::BF16 => n_cols.next_multiple_of(BLOCK) * LANES * 2,
         None => (n_cols * LANES * format.block_bytes()).next_multiple_of(64),
     })
 }

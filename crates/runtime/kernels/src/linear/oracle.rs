@@ -69,15 +69,13 @@ fn floats(matrix: &Matrix, group: &[u8], rows: &Rows, row: usize) -> [f32; LANES
 /// Column `k` of row `lane` of a group that is not quantised.
 pub(crate) fn float_weight(format: Format, group: &[u8], k: usize, lane: usize) -> f32 {
     let at = k * LANES + lane;
-    if format == Format::F32 {
-        f32::from_le_bytes([group[4 * at], group[4 * at + 1], group[4 * at + 2], group[4 * at + 3]])
-    } else {
-        let two = [group[2 * at], group[2 * at + 1]];
-        if format == Format::F16 {
-            half::f16::from_le_bytes(two).to_f32()
-        } else {
-            half::bf16::from_le_bytes(two).to_f32()
+    let two = |at: usize| [group[2 * at], group[2 * at + 1]];
+    match format {
+        Format::F32 => {
+            f32::from_le_bytes([group[4 * at], group[4 * at + 1], group[4 * at + 2], group[4 * at + 3]])
         }
+        Format::F16 => half::f16::from_le_bytes(two(at)).to_f32(),
+        _ => half::bf16::from_le_bytes(two((k / 2 * LANES + lane) * 2 + k % 2)).to_f32(),
     }
 }
 

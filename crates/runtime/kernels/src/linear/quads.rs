@@ -20,9 +20,9 @@ use crate::format::Format;
 /// Brings 16 rows of `n_cols` values to their places.
 pub(super) fn repack(format: Format, n_cols: usize, rows: &[&[u8]; LANES], group: &mut [u8]) {
     let Some(packing) = Packing::of(format) else {
-        return match format.block_bytes() {
-            4 => singles(rows, group),
-            _ => pairs(rows, group),
+        return match format {
+            Format::F16 => pairs(rows, group),
+            _ => singles(rows, group),
         };
     };
     let cells = Cells { packing, n_blocks: n_cols / BLOCK, rows, group };
@@ -39,7 +39,7 @@ pub(super) fn repack(format: Format, n_cols: usize, rows: &[&[u8]; LANES], group
     }
 }
 
-/// Values of 4 bytes: 4 columns of 4 rows at a time.
+/// 4 bytes, a column or two: 4 times that of 4 rows at a time.
 fn singles(rows: &[&[u8]; LANES], group: &mut [u8]) {
     let (wholes, rest) = (rows.map(|row| row.as_chunks::<16>().0), rows.map(|row| row.as_chunks::<16>().1));
     let n = wholes[0].len();

@@ -17,8 +17,9 @@ pub(crate) fn repack(format: Format, n_cols: usize, rows: &[&[u8]], group: &mut 
 /// The definition.
 pub(super) fn repack_plainly(format: Format, n_cols: usize, rows: &[&[u8]], group: &mut [u8]) {
     match format {
-        Format::F32 => interleave::<4>(rows, group),
-        Format::F16 | Format::BF16 => interleave::<2>(rows, group),
+        // Two columns of BF16 are moved as one.
+        Format::F32 | Format::BF16 => interleave::<4>(rows, group),
+        Format::F16 => interleave::<2>(rows, group),
         Format::Q4_0 => {
             blocks::<18, 1>(format, n_cols, rows, group, |source, _| small(source, false, None, 2))
         }
@@ -38,12 +39,12 @@ pub(super) fn repack_plainly(format: Format, n_cols: usize, rows: &[&[u8]], grou
     }
 }
 
-/// Values of `SIZE` bytes: column for column, 16 rows.
+/// `SIZE` bytes of each of 16 rows, then the next; what a row has less than that at its end is zeros.
 pub(super) fn interleave<const SIZE: usize>(rows: &[&[u8]], group: &mut [u8]) {
     for (r, row) in rows.iter().enumerate() {
         let places = group.chunks_exact_mut(LANES * SIZE);
-        for (value, column) in row.chunks_exact(SIZE).zip(places) {
-            column[r * SIZE..][..SIZE].copy_from_slice(value);
+        for (value, column) in row.chunks(SIZE).zip(places) {
+            column[r * SIZE..][..value.len()].copy_from_slice(value);
         }
     }
 }

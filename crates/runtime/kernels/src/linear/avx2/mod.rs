@@ -7,7 +7,6 @@
 
 mod load;
 mod dot;
-mod floats;
 
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps,
@@ -18,13 +17,13 @@ use std::arch::x86_64::{
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Product;
 use super::layout::{
     BLOCK, Codes, CodesKind, Eight, LANES, Packing, Scales, Single, SingleMin, SpanHalves, SpanMin,
     with_packing,
 };
 use super::panel::{self, Engine, Side, Target};
 use super::rows::{self, code_place, code_run};
+use super::{Product, floats};
 use crate::cpu::has_avx_vnni;
 use dot::{Dots, Multiply, Pairs};
 use load::{LoadCodes, LoadScales};
@@ -43,7 +42,7 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     // SAFETY: as the caller promises; AVX-VNNI is asked for.
     unsafe {
         match (Packing::of(product.matrix.format()), product.rows.lanes()) {
-            (None, _) => floats::compute(product, groups, row_groups),
+            (None, _) => floats::compute_avx2(product, groups, row_groups),
             (Some(packing), 1..=rows::FEW) if has_avx_vnni() => compute_few::<Dots>(packing, product, groups),
             (Some(packing), 1..=rows::FEW) => compute_few::<Pairs>(packing, product, groups),
             (Some(_), _) if has_avx_vnni() => panel::compute::<Panels<Dots>>(product, groups, row_groups),

@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "vector instructions and addresses")]
 
 mod load;
-mod floats;
 
 use std::arch::x86_64::{
     __m512, __m512i, _MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_add_ps,
@@ -16,12 +15,12 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-use super::Product;
 use super::layout::{
     BLOCK, Eight, LANES, Packing, Scales, Single, SingleMin, SpanHalves, SpanMin, with_packing,
 };
 use super::panel::{self, Engine, Side, Target};
 use super::rows::{self, code_place, code_run};
+use super::{Product, floats};
 pub(super) use load::{LoadCodes, LoadScales};
 
 /// Bytes of weights that are asked for in advance.
@@ -35,7 +34,7 @@ pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_gr
     // SAFETY: as the caller promises.
     unsafe {
         match (Packing::of(product.matrix.format()), product.rows.lanes()) {
-            (None, _) => floats::compute(product, groups, row_groups),
+            (None, _) => floats::compute_avx512(product, groups, row_groups),
             (Some(packing), 1..=rows::FEW) => compute_few(packing, product, groups),
             (Some(_), _) => panel::compute::<Panels>(product, groups, row_groups),
         }

@@ -1,7 +1,7 @@
 //! What this processor can do, asked once, and what of it the kernels use.
 //!
 //! In: nothing but the machine. Out: a [`Level`]. Every kernel gives the same bits on each level, so the choice is never
-//! seen in results.
+//! seen in results, with one exception: products with BF16 weights on [`Level::Amx`].
 
 #![cfg_attr(
     target_arch = "x86_64",
@@ -21,7 +21,7 @@ pub enum Level {
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI: vectors of 16 numbers, dot products of bytes.
     Avx512,
-    /// x86-64 with AMX: tiles of 16 x 64 bytes. Linux grants them to a process that asks.
+    /// x86-64 with AMX (INT8 and BF16): tiles of 16 x 64 bytes. Linux grants them to a process that asks.
     Amx,
 }
 
@@ -129,13 +129,14 @@ pub(crate) fn has_avx_vnni() -> bool {
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) static WITHOUT_AVX_VNNI: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Tile registers and products of 8-bit integers in them.
+/// Tile registers and both kinds of products in them; no processor has one kind alone.
 #[cfg(target_arch = "x86_64")]
 fn has_tiles() -> bool {
     const TILE: u32 = 1 << 24;
     const INT8: u32 = 1 << 25;
-    std::arch::x86_64::__cpuid(0).eax >= 7
-        && std::arch::x86_64::__cpuid_count(7, 0).edx & (TILE | INT8) == TILE | INT8
+    const BF16: u32 = 1 << 22;
+    const ALL: u32 = TILE | INT8 | BF16;
+    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).edx & ALL == ALL
 }
 
 /// Linux saves the tile registers only of processes that have asked; threads and children inherit the permission.

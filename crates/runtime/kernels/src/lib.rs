@@ -2,7 +2,7 @@
 //!
 //! In: blocks of weights as GGUF files hold them, rows of `f32`. Out: rows of `f32`. The processor is looked at once; every
 //! kernel gives the bits of its scalar form on each processor and for any number of threads, so what a token gets
-//! does not depend on its neighbours in a batch. Must not know: files, models, tokens, Python.
+//! does not depend on its neighbours in a batch. Only BF16 weights have another sum with AMX, which has a scalar form, too. Must not know: files, models, tokens, Python.
 
 #![warn(missing_docs)]
 

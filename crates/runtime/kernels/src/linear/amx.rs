@@ -1,11 +1,12 @@
 //! Products on processors with AMX: the integer part of 16 rows and 16 outputs is one instruction for each block.
 //!
-//! In: a product and its part. Out: its outputs. Few rows, and weights that are not quantised, take the way of AVX-512; K formats
-//! that of `planes`.
+//! In: a product and its part. Out: its outputs. K formats take the way of `planes`, BF16 weights that of `brains`; few rows of codes,
+//! and F32 and F16, that of AVX-512.
 
 #![expect(unsafe_code, reason = "tile and vector instructions, addresses")]
 
 mod planes;
+mod brains;
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -17,18 +18,24 @@ use std::ops::Range;
 
 use super::layout::{BLOCK, Codes, LANES, Packing, Scales};
 use super::panel::{self, Engine, Side, Target};
+use super::pieces::takes_pieces;
 use super::{Product, avx512};
+use crate::cpu::Level;
 
 /// Computes outputs of groups of the matrix for groups of rows.
 ///
 /// # Safety
 /// The processor has AMX and AVX-512, and the system lets us use them; no other thread computes these outputs.
 pub(crate) unsafe fn compute(product: &Product<'_>, groups: Range<usize>, row_groups: Range<usize>) {
+    let has_pieces = takes_pieces(Level::Amx, product.matrix.format());
     // A tile that is half empty takes as long as a full one.
     let packing = Packing::of(product.matrix.format()).filter(|_| product.rows.len() > LANES);
     // SAFETY: as the caller promises; tiles are released before anything else can want them.
     unsafe {
-        if let Some(packing) = packing {
+        if has_pieces {
+            brains::compute(product, groups, row_groups);
+            asm!("tilerelease", options(nostack, preserves_flags));
+        } else if let Some(packing) = packing {
             if packing.scales.span() > 1 {
                 Shapes::of::<{ 2 * BLOCK }>().set();
                 panel::compute::<planes::Planes>(product, groups, row_groups);
@@ -65,6 +72,13 @@ impl Shapes {
             shapes.bytes_of_row[set + 1] = N_COLS as u16;
             shapes.n_rows[set + 2] = (N_COLS / 4) as u8;
         }
+        shapes
+    }
+
+    /// All registers are full but the first five, which take so many rows: sums, and pieces of activations.
+    fn of_pieces(n: usize) -> Self {
+        let mut shapes = Self::of::<{ 2 * BLOCK }>();
+        shapes.n_rows[..5].fill(n as u8);
         shapes
     }
 

@@ -15,6 +15,7 @@ mod repack;
 mod quads;
 mod matrix;
 mod rows;
+mod pieces;
 mod oracle;
 #[cfg(target_arch = "x86_64")]
 mod panel;
@@ -35,7 +36,7 @@ pub use matrix::{BuildError, Matrix, ShapeError, Source};
 pub use memory::Room;
 pub use rows::Rows;
 
-use crate::cpu::{Level, level};
+use crate::cpu::Level;
 use layout::{BLOCK, LANES, Packing};
 use memory::Parts;
 use rows::Coded;
@@ -51,11 +52,6 @@ const PARTS: usize = 4;
 /// # Panics
 /// When shapes do not fit, or rows were not prepared for the format of a matrix ([`Rows::suit`]).
 pub fn multiply(products: &mut [(&Matrix, &mut [f32])], rows: &Rows) {
-    multiply_at(level(), products, rows);
-}
-
-/// The same on a level that the processor has.
-pub(crate) fn multiply_at(level: Level, products: &mut [(&Matrix, &mut [f32])], rows: &Rows) {
     for (matrix, out) in &*products {
         assert_eq!(matrix.n_cols(), rows.n_cols(), "columns of {matrix:?} and values of a row");
         assert_eq!(out.len(), rows.len() * matrix.n_rows(), "outputs of {matrix:?} for {} rows", rows.len());
@@ -83,9 +79,7 @@ pub(crate) fn multiply_at(level: Level, products: &mut [(&Matrix, &mut [f32])], 
             let (t, g) = (next / n_groups, next % n_groups);
             let tile = t * tile..rows.n_groups().min((t + 1) * tile);
             let n = (end - next).min(n_groups - g);
-            for_each_product(&products, g..g + n, |product, groups| {
-                product.compute(level, groups, tile.clone())
-            });
+            for_each_product(&products, g..g + n, |product, groups| product.compute(groups, tile.clone()));
             next += n;
         }
     })
@@ -130,8 +124,8 @@ pub(crate) struct Product<'a> {
 
 impl Product<'_> {
     /// Outputs of groups of the matrix for groups of rows. No two threads get the same pair.
-    fn compute(&self, level: Level, groups: Range<usize>, row_groups: Range<usize>) {
-        match level {
+    fn compute(&self, groups: Range<usize>, row_groups: Range<usize>) {
+        match self.rows.level() {
             // SAFETY: a level is only chosen where the processor has it; shapes were checked.
             #[cfg(target_arch = "x86_64")]
             Level::Amx => unsafe { amx::compute(self, groups, row_groups) },
@@ -143,6 +137,12 @@ impl Product<'_> {
             Level::Avx2 => unsafe { avx2::compute(self, groups, row_groups) },
             _ => self.compute_plainly(groups, row_groups),
         }
+    }
+
+    /// The rows as tiles of BF16 take them.
+    #[cfg(target_arch = "x86_64")]
+    fn pieces(&self) -> &pieces::Pieces {
+        self.rows.pieces().expect("products ask for rows of the matrix's kind")
     }
 
     fn compute_plainly(&self, groups: Range<usize>, row_groups: Range<usize>) {

@@ -3,10 +3,12 @@
 //! In: a packed matrix, prepared rows. Out: for each output one `f32`, summed in ascending order over blocks of 32 columns:
 //! `sum = fma(scale · step, Σ (code - zero) · a, sum)`, then, where blocks have minima, `sum = fma(minimum, step · Σ a, sum)`.
 //! K formats have the minima of 4 blocks first, then once for all 128 columns
-//! `sum = fma(scale · step, Σ factor · (code - zero) · a, sum)`. The sums of codes are exact integers. Weights that are not quantised: `sum = fma(weight, x, sum)`, column for column.
+//! `sum = fma(scale · step, Σ factor · (code - zero) · a, sum)`. The sums of codes are exact integers. Weights that are not quantised:
+//! `sum = fma(weight, x, sum)`, column for column; but those of BF16 on the level `Amx` are summed as its tiles do it.
 
 use super::layout::{BLOCK, Codes, LANES, Packing, SPAN, Scales};
 use super::matrix::Matrix;
+use super::pieces::Pieces;
 use super::rows::Rows;
 use crate::format::Format;
 
@@ -14,6 +16,8 @@ use crate::format::Format;
 pub(crate) fn product(matrix: &Matrix, g: usize, rows: &Rows, row: usize) -> [f32; LANES] {
     if matrix.is_quantised() {
         quantised(matrix, matrix.group(g), rows, row)
+    } else if let Some(pieces) = rows.pieces().filter(|_| matrix.format() == Format::BF16) {
+        tiles(matrix, matrix.group(g), pieces, row)
     } else {
         floats(matrix, matrix.group(g), rows, row)
     }
@@ -64,6 +68,43 @@ fn floats(matrix: &Matrix, group: &[u8], rows: &Rows, row: usize) -> [f32; LANES
         }
     }
     sums
+}
+
+/// `tdpbf16ps`: even and odd columns of 32 have sums of their own, from 0 on, which are added to each other and then to the sum so
+/// far. Each piece of the activations has such a sum; that of the first stands alone where it is no finite number, for an infinite
+/// weight times a second piece of 0 is none.
+fn tiles(matrix: &Matrix, group: &[u8], pieces: &Pieces, row: usize) -> [f32; LANES] {
+    std::array::from_fn(|lane| {
+        let [first, second] = std::array::from_fn(|p| {
+            let mut sum = 0.0f32;
+            for b in 0..matrix.n_cols().div_ceil(BLOCK) {
+                let mut halves = [0.0f32; 2];
+                for k in b * BLOCK..(b + 1) * BLOCK {
+                    let weight = flushed(float_weight(Format::BF16, group, k, lane));
+                    let value = flushed(pieces.piece(row, p, k).to_f32());
+                    halves[k % 2] = flushed_sum(weight, value, halves[k % 2]);
+                }
+                sum = flushed(sum + flushed(halves[0] + halves[1]));
+            }
+            sum
+        });
+        if first.is_finite() { first + second } else { first }
+    })
+}
+
+/// Tiles know no subnormal numbers.
+fn flushed(value: f32) -> f32 {
+    if value.is_subnormal() { 0.0f32.copysign(value) } else { value }
+}
+
+/// `a · b + c`, rounded once, and 0 where it is subnormal when it has been rounded as if the exponent had no end: so what is rounded
+/// up to the smallest normal number may be 0.
+fn flushed_sum(a: f32, b: f32, c: f32) -> f32 {
+    let sum = a.mul_add(b, c);
+    // The product of two bfloat16 is exact, and so near to the smallest number the sum is, too.
+    let exact = f64::from(a) * f64::from(b) + f64::from(c);
+    let is_tiny = exact.abs() < f64::from(f32::MIN_POSITIVE) - 2f64.powi(-151);
+    if is_tiny && sum.abs() == f32::MIN_POSITIVE { 0.0f32.copysign(sum) } else { flushed(sum) }
 }
 
 /// Column `k` of row `lane` of a group that is not quantised.

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use super::layout::{BLOCK, LANES, Packing, SPAN};
 use super::memory::{Memory, Parts};
+use super::pieces::{Pieces, takes_pieces};
 use crate::cpu::{Level, level};
 use crate::format::Format;
 
@@ -34,6 +35,10 @@ pub struct Rows {
     coarse: Option<Coded>,
     /// The rows as they came, `(group, block, lane, 32)`.
     values: Option<Vec<f32>>,
+    /// The rows as tiles of BF16 take them.
+    pieces: Option<Pieces>,
+    /// Of the kernels that multiply them.
+    level: Level,
 }
 
 /// All rows as codes.
@@ -56,23 +61,38 @@ pub(crate) struct Coded {
 }
 
 impl Rows {
-    /// From rows of `n_cols` values, one behind the other, for products with matrices of these formats.
+    /// From rows of `n_cols` values, one behind the other, for products with matrices of these formats, on the level that is
+    /// [`level`] now.
     ///
     /// # Panics
     /// When `values` are no whole number of rows.
     pub fn prepare(values: &[f32], n_cols: usize, formats: impl IntoIterator<Item = Format>) -> Self {
+        Self::prepare_at(level(), values, n_cols, formats)
+    }
+
+    /// The same for a level that the processor has.
+    pub(crate) fn prepare_at(
+        level: Level,
+        values: &[f32],
+        n_cols: usize,
+        formats: impl IntoIterator<Item = Format>,
+    ) -> Self {
         assert!(values.len().is_multiple_of(n_cols), "{} values are no rows of {n_cols}", values.len());
         let n_rows = values.len().checked_div(n_cols).unwrap_or(0);
         let lanes = if n_rows <= FEW { n_rows.max(1) } else { LANES };
-        let mut rows = Self { n_rows, n_cols, lanes, fine: None, coarse: None, values: None };
+        let mut rows =
+            Self { n_rows, n_cols, lanes, fine: None, coarse: None, values: None, pieces: None, level };
         for format in formats {
+            if rows.suit(format) {
+                continue;
+            }
             match Packing::of(format).map(|packing| packing.scales.span()) {
-                None if rows.values.is_none() => rows.values = Some(rows.side_by_side(values)),
-                Some(1) if rows.fine.is_none() => rows.fine = Some(Coded::new::<1>(values, n_cols, lanes)),
-                Some(SPAN) if rows.coarse.is_none() => {
-                    rows.coarse = Some(Coded::new::<SPAN>(values, n_cols, lanes));
+                None if takes_pieces(level, format) => {
+                    rows.pieces = Some(Pieces::new(level, values, n_cols, lanes));
                 }
-                _ => {}
+                None => rows.values = Some(rows.side_by_side(values)),
+                Some(1) => rows.fine = Some(Coded::new::<1>(level, values, n_cols, lanes)),
+                Some(_) => rows.coarse = Some(Coded::new::<SPAN>(level, values, n_cols, lanes)),
             }
         }
         rows
@@ -96,9 +116,20 @@ impl Rows {
     /// Whether they were prepared for matrices of this format.
     pub fn suit(&self, format: Format) -> bool {
         match Packing::of(format) {
+            None if takes_pieces(self.level, format) => self.pieces.is_some(),
             None => self.values.is_some(),
             Some(packing) => self.coded(packing.scales.span()).is_some(),
         }
+    }
+
+    /// Of the kernels that they were prepared for.
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// What tiles of BF16 take; none where no such matrix was named, or on another level.
+    pub(crate) fn pieces(&self) -> Option<&Pieces> {
+        self.pieces.as_ref()
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -150,7 +181,7 @@ impl Rows {
 }
 
 /// On the pool where values are many.
-fn each_group(n_groups: usize, n_values: usize, fill: impl Fn(usize) + Sync) {
+pub(super) fn each_group(n_groups: usize, n_values: usize, fill: impl Fn(usize) + Sync) {
     if n_values < PARALLEL {
         (0..n_groups).for_each(fill);
     } else {
@@ -160,7 +191,7 @@ fn each_group(n_groups: usize, n_values: usize, fill: impl Fn(usize) + Sync) {
 }
 
 impl Coded {
-    fn new<const SPAN: usize>(values: &[f32], n_cols: usize, lanes: usize) -> Self {
+    fn new<const SPAN: usize>(level: Level, values: &[f32], n_cols: usize, lanes: usize) -> Self {
         let n_rows = values.len().checked_div(n_cols).unwrap_or(0);
         let n_groups = n_rows.div_ceil(lanes);
         let n_blocks = n_cols.div_ceil(SPAN * BLOCK) * SPAN;
@@ -179,7 +210,6 @@ impl Coded {
         let steps = Parts::new(&mut coded.steps);
         let totals = Parts::new(&mut coded.totals);
         let sums = Parts::new(&mut coded.sums);
-        let level = level();
         each_group(n_groups, values.len(), |g| {
             let n = n_blocks * lanes;
             // SAFETY: each group is filled once, and parts of groups are disjoint.

@@ -1,7 +1,10 @@
 //! Every level gives the bits of the oracle, and the oracle is the product that the formats define.
 
-use super::layout::{BLOCK, Packing, SPAN};
-use super::{Matrix, Rows, multiply_at};
+mod brains;
+
+use super::layout::{BLOCK, LANES, Packing, SPAN};
+use super::pieces::takes_pieces;
+use super::{Matrix, Rows, multiply, oracle};
 use crate::cpu::{Level, most_level};
 use crate::format::{Format, decode};
 
@@ -64,9 +67,22 @@ fn activations(n_rows: usize, n_cols: usize, random: &mut Random) -> Vec<f32> {
     (0..n_rows * n_cols).map(|_| random.number() * 4.0).collect()
 }
 
-fn product(level: Level, matrix: &Matrix, rows: &Rows) -> Vec<f32> {
+fn product(matrix: &Matrix, rows: &Rows) -> Vec<f32> {
     let mut out = vec![f32::from_bits(0x7fa5_a5a5); rows.len() * matrix.n_rows()];
-    multiply_at(level, &mut [(matrix, &mut out)], rows);
+    multiply(&mut [(matrix, &mut out)], rows);
+    out
+}
+
+/// The product of one row after the other, as the oracle states it for the rows' level.
+fn truth(level: Level, matrix: &Matrix, values: &[f32]) -> Vec<f32> {
+    let mut out = Vec::new();
+    for row in values.chunks_exact(matrix.n_cols()) {
+        let rows = Rows::prepare_at(level, row, matrix.n_cols(), [matrix.format()]);
+        for g in 0..matrix.n_groups() {
+            let n = LANES.min(matrix.n_rows() - g * LANES);
+            out.extend_from_slice(&oracle::product(matrix, g, &rows, 0)[..n]);
+        }
+    }
     out
 }
 
@@ -82,14 +98,12 @@ fn bits(value: f32) -> u32 {
 /// Every level, all rows at once, against the oracle, row by row.
 fn check(format: Format, n_rows: usize, n_cols: usize, bytes: &[u8], values: &[f32]) {
     let matrix = Matrix::new(format, n_rows, n_cols, bytes).unwrap();
-    let expected: Vec<f32> = values
-        .chunks_exact(n_cols)
-        .flat_map(|row| product(Level::Scalar, &matrix, &Rows::prepare(row, n_cols, [format])))
-        .collect();
-    let rows = Rows::prepare(values, n_cols, [format]);
+    let common = truth(Level::Scalar, &matrix, values);
     for level in levels() {
-        let found = product(level, &matrix, &rows);
-        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let rows = Rows::prepare_at(level, values, n_cols, [format]);
+        let found = product(&matrix, &rows);
+        let own = takes_pieces(level, format).then(|| truth(level, &matrix, values));
+        for (i, (found, expected)) in found.iter().zip(own.as_ref().unwrap_or(&common)).enumerate() {
             assert_eq!(
                 bits(*found),
                 bits(*expected),
@@ -211,9 +225,9 @@ fn the_oracle_is_the_product_of_what_was_decoded() {
         let (n_rows, n_cols, n) = (33, 768, 3);
         let bytes = weights(format, n_rows, n_cols, &mut random);
         let values = activations(n, n_cols, &mut random);
-        let rows = Rows::prepare(&values, n_cols, [format]);
+        let rows = Rows::prepare_at(Level::Scalar, &values, n_cols, [format]);
         let matrix = Matrix::new(format, n_rows, n_cols, &bytes).unwrap();
-        let found = product(Level::Scalar, &matrix, &rows);
+        let found = product(&matrix, &rows);
         let mut decoded = vec![0.0; n_rows * n_cols];
         decode(format, &bytes, &mut decoded).unwrap();
         for row in 0..n {
@@ -285,26 +299,27 @@ fn rows_decode_as_in_the_file() {
 #[test]
 fn threads_and_company_change_nothing() {
     let mut random = Random(7);
-    let formats = [Format::Q4_1, Format::Q6K, Format::F16, Format::Q8_0];
+    let formats = [Format::Q4_1, Format::Q6K, Format::F16, Format::Q8_0, Format::BF16];
     let matrices: Vec<Matrix> = formats
         .into_iter()
-        .zip([16, 100, 33, 257])
+        .zip([16, 100, 33, 257, 145])
         .map(|(format, n_rows)| {
             let bytes = weights(format, n_rows, 512, &mut random);
             Matrix::new(format, n_rows, 512, &bytes).unwrap()
         })
         .collect();
     for n in [1, 4, 70] {
-        let rows = Rows::prepare(&activations(n, 512, &mut random), 512, formats);
+        let values = activations(n, 512, &mut random);
         for level in levels() {
-            let alone: Vec<Vec<f32>> = matrices.iter().map(|matrix| product(level, matrix, &rows)).collect();
-            for threads in [1, 2, 3, 7] {
+            let rows = Rows::prepare_at(level, &values, 512, formats);
+            let alone: Vec<Vec<f32>> = matrices.iter().map(|matrix| product(matrix, &rows)).collect();
+            for threads in [1, 2, 3, 4, 7] {
                 overdrive_pool::set_threads(threads).unwrap();
                 let mut together: Vec<Vec<f32>> =
                     matrices.iter().map(|matrix| vec![0.0; n * matrix.n_rows()]).collect();
                 let mut products: Vec<(&Matrix, &mut [f32])> =
                     matrices.iter().zip(together.iter_mut().map(Vec::as_mut_slice)).collect();
-                multiply_at(level, &mut products, &rows);
+                multiply(&mut products, &rows);
                 assert_eq!(together, alone, "{n} rows on {threads} threads, {level:?}");
             }
         }
@@ -320,8 +335,8 @@ fn rows_for_other_formats_change_nothing() {
         for n in [1, 2, 9, 300] {
             let values = activations(n, 256, &mut random);
             for level in levels() {
-                let found = product(level, &matrix, &Rows::prepare(&values, 256, [format]));
-                assert_eq!(found, product(level, &matrix, &Rows::prepare(&values, 256, Format::ALL)));
+                let found = product(&matrix, &Rows::prepare_at(level, &values, 256, [format]));
+                assert_eq!(found, product(&matrix, &Rows::prepare_at(level, &values, 256, Format::ALL)));
             }
         }
     }
@@ -331,7 +346,7 @@ fn rows_for_other_formats_change_nothing() {
 #[should_panic(expected = "rows were not prepared for Matrix(1 x 256 of Q4_K)")]
 fn rows_for_other_formats_are_refused() {
     let matrix = Matrix::new(Format::Q4K, 1, 256, &[0; 144]).unwrap();
-    product(Level::Scalar, &matrix, &Rows::prepare(&[1.0; 256], 256, [Format::Q4_0, Format::F32]));
+    product(&matrix, &Rows::prepare(&[1.0; 256], 256, [Format::Q4_0, Format::F32]));
 }
 
 #[test]
@@ -347,13 +362,13 @@ fn shapes_that_do_not_fit_are_errors() {
 fn nothing_times_nothing_is_nothing() {
     let empty = Matrix::new(Format::Q4_0, 0, 32, &[]).unwrap();
     for level in levels() {
-        assert!(product(level, &empty, &Rows::prepare(&[1.0; 32], 32, Format::ALL)).is_empty());
+        assert!(product(&empty, &Rows::prepare_at(level, &[1.0; 32], 32, Format::ALL)).is_empty());
         let matrix = Matrix::new(Format::Q8_0, 3, 32, &[0; 102]).unwrap();
-        assert!(product(level, &matrix, &Rows::prepare(&[], 32, Format::ALL)).is_empty());
-        for format in [Format::Q4_0, Format::F32] {
+        assert!(product(&matrix, &Rows::prepare_at(level, &[], 32, Format::ALL)).is_empty());
+        for format in [Format::Q4_0, Format::F32, Format::BF16] {
             let flat = Matrix::new(format, 20, 0, &[]).unwrap();
             let mut out = vec![0.0; 0];
-            multiply_at(level, &mut [(&flat, &mut out)], &Rows::prepare(&[], 0, Format::ALL));
+            multiply(&mut [(&flat, &mut out)], &Rows::prepare_at(level, &[], 0, Format::ALL));
         }
     }
 }

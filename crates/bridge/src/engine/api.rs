@@ -26,6 +26,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(demote, module)?)?;
     module.add_function(wrap_pyfunction!(explain_data, module)?)?;
     module.add_function(wrap_pyfunction!(emit, module)?)?;
+    module.add_function(wrap_pyfunction!(listings, module)?)?;
+    module.add_function(wrap_pyfunction!(explain_everything, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(debug_force, module)?)?;
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
@@ -171,6 +173,20 @@ fn explain_data<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict
 #[pyfunction]
 fn emit(function: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
     explain::emit(function, stage)
+}
+
+/// The machine code of each version of a function: its types and size as `explain_data` tells them, and rows of (line of
+/// the source, part of a way out, text).
+#[pyfunction]
+#[pyo3(signature = (function, /))]
+fn listings(function: &Bound<'_, PyAny>) -> PyResult<Vec<(String, usize, Vec<explain::Listed>)>> {
+    explain::listings(function)
+}
+
+/// `explain_data` of everything that was compiled in this process, or was to be.
+#[pyfunction]
+fn explain_everything(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    explain::everything(py)
 }
 
 /// What code is made for, by what, and what the self-test of this interpreter found.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_codegen::{Forced, Level, Options, Services, Target};
+use overdrive_codegen::{Forced, Level, Line, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
-use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation};
+use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation, Typed};
 use overdrive_frontend_python::opcodes::Opcode;
 use overdrive_frontend_python::translate::translate;
 use overdrive_ir::function::{Function, Iterations};
@@ -117,9 +117,9 @@ unsafe fn sample<'py>(
 ///
 /// # Errors
 /// Why nothing of it would be compiled.
-pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Vec<Note>, String> {
+pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<(Vec<Note>, Vec<Typed>), String> {
     let py = code.py();
-    let look = || -> PyResult<Result<Vec<Note>, String>> {
+    let look = || -> PyResult<Result<(Vec<Note>, Vec<Typed>), String>> {
         let plain = Arc::new(super::input::code_object(code)?);
         let builtins = py.import("builtins")?.dict();
         let names = code.getattr("co_names")?.cast_into()?;
@@ -129,7 +129,7 @@ pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Vec<Note>, String> {
         let anything = py.import("builtins")?.getattr("object")?.call0()?;
         let args = (0..plain.n_args()).map(|_| oracle.sample(&anything)).collect();
         let translated = translate(&plain, &Entry::Call(args), &mut oracle);
-        Ok(translated.map(|t| t.notes).map_err(|refusal| refusal.why))
+        Ok(translated.map(|t| (t.notes, t.typed)).map_err(|refusal| refusal.why))
     };
     look().unwrap_or_else(|error| Err(error.to_string()))
 }
@@ -193,7 +193,7 @@ fn prepare<'py>(
         bodies: &oracle.bodies,
         np_bools,
     };
-    let Translation { mut function, notes, profile, types } = translation;
+    let Translation { mut function, notes, typed, profile, types } = translation;
     function.fastmath = unit.wants.fastmath;
     function.gives_gil = unit.wants.nogil;
     if !unit.wants.parallel {
@@ -203,6 +203,7 @@ fn prepare<'py>(
     let is_plain = plain.n_args() == plain.arg_count;
     let parts = Parts {
         notes,
+        typed,
         types,
         is_hasty: !profile.is_empty() && unit.is_learning(),
         watched: profile,
@@ -347,10 +348,7 @@ fn generate(
     texts: Texts,
     cache: Option<Cache<'_>>,
 ) -> Result<Code, JitError> {
-    // The vector library is loaded for those who asked for it only: that takes a good part of a call from the cache.
-    let vectors = if function.fastmath { &objects::vectors::library().forms[..] } else { &[] };
-    let target =
-        Target { layout: &process.layout, entries: &process.entries, services: services(), vectors, consts };
+    let target = target(process, consts, function.fastmath);
     let keep = texts == Texts::Yes;
     let options = Options { forced: debug::forced(), keep, level, ..Options::default() };
     // What is made to fail is a test's.
@@ -379,6 +377,32 @@ pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, Stri
     let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
     let text = |t: Option<&str>| t.unwrap_or_default().to_owned();
     Ok((text(code.llvm_ir()), text(code.asm())))
+}
+
+/// The instructions of a version's machine code, with the places they come from: they are generated once more.
+///
+/// # Errors
+/// `RuntimeError` with the code generator's words.
+pub(crate) fn listing(py: Python<'_>, version: &Version) -> PyResult<Vec<Line>> {
+    let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
+    let function = version.function().clone();
+    let consts = version.consts.addresses().to_vec();
+    let level = if version.is_hasty { Level::Quick } else { Level::Full };
+    let made = py.detach(|| {
+        compiler::outside_fork(|| {
+            let target = target(&process, &consts, function.fastmath);
+            let options = Options { forced: debug::forced(), level, ..Options::default() };
+            overdrive_codegen::listing(&function, &target, &options)
+        })
+    });
+    made.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// What code is made for in this process.
+fn target<'a>(process: &'a Process, consts: &'a [usize], fastmath: bool) -> Target<'a> {
+    // The vector library is loaded for those who asked for it only: that takes a good part of a call from the cache.
+    let vectors = if fastmath { &objects::vectors::library().forms[..] } else { &[] };
+    Target { layout: &process.layout, entries: &process.entries, services: services(), vectors, consts }
 }
 
 fn services() -> Services {

@@ -1,15 +1,16 @@
 //! What compiled code is, for people: data for `explain`, sentences for the report, texts of the stages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use overdrive_frontend_python::facts::{IN_PLACE, Note, Status};
+use overdrive_frontend_python::code::CodeObject;
+use overdrive_frontend_python::facts::{IN_PLACE, Named, Note, Status, Typed};
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::{Bound, PyAny, PyAnyMethods, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
 
-use super::unit::{Unit, units_of};
+use super::unit::{Unit, all_units, units_of};
 use super::version::{Place, Version};
-use super::{build, jit, promotion};
+use super::{build, input, jit, promotion};
 use std::sync::Arc;
 
 /// Lines that the report names; `explain` shows all.
@@ -23,6 +24,8 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     let py = of.py();
     let code = promotion::original_code(py, of)?;
     let units = units_for(of, &code);
+    let plain = input::code_object(&code)?;
+    let line_of = LineOf::of(&plain);
     let out = PyDict::new(py);
     for (key, attribute) in
         [("name", "co_qualname"), ("file", "co_filename"), ("firstlineno", "co_firstlineno")]
@@ -34,9 +37,25 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     out.set_item("lines", lines(py, versions.iter().flat_map(|v| &v.notes).chain(&of_loops))?)?;
     let shown = PyList::empty(py);
     for version in &versions {
-        shown.append(one_version(py, version)?)?;
+        let one = one_version(py, version)?;
+        one.set_item("line_types", line_types(py, &version.typed, &plain, &line_of)?)?;
+        shown.append(one)?;
     }
     out.set_item("versions", shown)?;
+    out.set_item("code_lines", code_lines(&code)?)?;
+    let mut left: BTreeMap<(u32, String), u64> = BTreeMap::new();
+    for unit in &units {
+        unit.left().into_iter().for_each(|(place, n)| *left.entry(place).or_default() += n);
+    }
+    let exits = PyList::empty(py);
+    for ((origin, why), count) in left {
+        let row = PyDict::new(py);
+        row.set_item("line", line_of.line(origin & !IN_PLACE))?;
+        row.set_item("why", why)?;
+        row.set_item("count", count)?;
+        exits.append(row)?;
+    }
+    out.set_item("left", exits)?;
     let mut refused: Vec<String> = units.iter().filter_map(|u| u.why_closed()).collect();
     if refused.is_empty() && versions.is_empty() {
         refused.extend(promotion::refusal(&code)?);
@@ -44,7 +63,10 @@ pub(crate) fn data<'py>(of: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     if units.is_empty() && refused.is_empty() {
         // Nothing ran yet: what can be said without knowing types.
         match build::preview(&code) {
-            Ok(notes) => out.set_item("lines", lines(py, notes.iter())?)?,
+            Ok((notes, typed)) => {
+                out.set_item("lines", lines(py, notes.iter())?)?;
+                out.set_item("line_types", line_types(py, &typed, &plain, &line_of)?)?;
+            }
             Err(why) => refused.push(why),
         }
     }
@@ -81,6 +103,48 @@ pub(crate) fn emit(of: &Bound<'_, PyAny>, stage: &str) -> PyResult<String> {
         "asm" => Ok(build::texts(py, &version)?.1),
         other => Err(PyValueError::new_err(format!("no stage {other:?}: there are ir, llvm and asm"))),
     }
+}
+
+/// An instruction: its line in the source, if it has one, whether it is part of a way out into CPython, and its text.
+pub(crate) type Listed = (Option<u32>, bool, String);
+
+/// The machine code of each version, in the order of `data`: its types and size, as told there, and its instructions.
+///
+/// # Errors
+/// `TypeError` for what has no code object, `RuntimeError` with the code generator's words.
+pub(crate) fn listings(of: &Bound<'_, PyAny>) -> PyResult<Vec<(String, usize, Vec<Listed>)>> {
+    let py = of.py();
+    let code = promotion::original_code(py, of)?;
+    let plain = input::code_object(&code)?;
+    let line_of = LineOf::of(&plain);
+    let versions: Vec<Arc<Version>> = units_for(of, &code).iter().flat_map(|u| all_versions(u)).collect();
+    let one = |version: &Arc<Version>| {
+        let routines = &version.function().routines;
+        // A routine is a function that calls itself: often this very one, else all of it is somewhere else.
+        let is_ours = |n: usize| routines.get(n).is_some_and(|routine| routine.name == plain.qualname);
+        let listed = build::listing(py, version)?.into_iter().map(|line| {
+            let place = line.place.filter(|_| line.routine.is_none_or(is_ours));
+            let source = place.and_then(|offset| line_of.line(offset & !IN_PLACE));
+            (source, line.is_way_out, line.text)
+        });
+        Ok((version.samples.join(", "), version.code.code.code_size(), listed.collect()))
+    };
+    versions.iter().map(one).collect()
+}
+
+/// `data` of everything in the process that was compiled, or was to be.
+///
+/// # Errors
+/// What reading a code object raises.
+pub(crate) fn everything(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let mut codes: Vec<Bound<'_, PyAny>> = Vec::new();
+    for unit in all_units() {
+        let code = unit.code.bind(py);
+        if !codes.iter().any(|known| known.is(code)) {
+            codes.push(code.clone());
+        }
+    }
+    codes.iter().map(data).collect()
 }
 
 /// Number of exits of the latest version.
@@ -136,6 +200,67 @@ fn loop_notes(version: &Version) -> Vec<Note> {
         why: why.clone(),
     };
     remarks.map(note).collect()
+}
+
+/// Lines of a code object by bytecode offset.
+struct LineOf(Vec<(u32, Option<u32>)>);
+
+impl LineOf {
+    fn of(plain: &CodeObject) -> LineOf {
+        let instrs = overdrive_frontend_python::function::Function::analyse(Arc::new(plain.clone()));
+        // Code that cannot be read is not compiled either: nothing of it has a place.
+        let mut lines: Vec<_> = instrs
+            .map_or_else(|_| vec![], |f| f.instrs.iter().map(|i| (i.op_offset, i.position.line)).collect());
+        lines.sort_unstable();
+        LineOf(lines)
+    }
+
+    fn line(&self, offset: u32) -> Option<u32> {
+        let at = self.0.partition_point(|(begin, _)| *begin < offset);
+        self.0.get(at).filter(|(begin, _)| *begin == offset)?.1
+    }
+}
+
+/// Lines that hold instructions, ascending.
+fn code_lines(code: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let mut lines = BTreeSet::new();
+    for entry in code.call_method0("co_lines")?.try_iter()? {
+        let (_, _, line): (u32, u32, Option<u32>) = entry?.extract()?;
+        lines.extend(line);
+    }
+    Ok(lines.into_iter().collect())
+}
+
+/// What is known of variables, by line and name: types in the order in which they come.
+fn line_types<'py>(
+    py: Python<'py>,
+    typed: &[Typed],
+    plain: &CodeObject,
+    line_of: &LineOf,
+) -> PyResult<Bound<'py, PyList>> {
+    let mut all: BTreeMap<(u32, &str), Vec<&str>> = BTreeMap::new();
+    let mut sorted: Vec<&Typed> = typed.iter().collect();
+    sorted.sort_by_key(|t| t.offset);
+    for Typed { offset, name, ty } in sorted {
+        let name = match name {
+            Named::Local(n) => plain.localsplus.get(*n as usize).map(|slot| slot.name.as_str()),
+            Named::Global(n) => plain.names.get(*n as usize).map(String::as_str),
+        };
+        let (Some(line), Some(name)) = (line_of.line(*offset), name) else { continue };
+        let types = all.entry((line, name)).or_default();
+        if !types.contains(&ty.as_str()) {
+            types.push(ty);
+        }
+    }
+    let out = PyList::empty(py);
+    for ((line, name), types) in all {
+        let row = PyDict::new(py);
+        row.set_item("line", line)?;
+        row.set_item("name", name)?;
+        row.set_item("types", types)?;
+        out.append(row)?;
+    }
+    Ok(out)
 }
 
 type Lines = BTreeMap<u32, (Status, Vec<String>)>;

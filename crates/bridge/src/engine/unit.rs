@@ -5,7 +5,7 @@
 //! back to it. All fields are used under the GIL; no borrow is held while Python code can run.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ptr::null_mut;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -188,6 +188,9 @@ pub(crate) struct Counters {
     pub(crate) exits: Cell<u64>,
 }
 
+/// How often versions left, by the bytecode offset of the check that failed (see `Exit::origin`) and its reason.
+pub(crate) type Left = BTreeMap<(u32, String), u64>;
+
 /// What changes rarely.
 #[derive(Default)]
 pub(crate) struct State {
@@ -198,6 +201,8 @@ pub(crate) struct State {
     /// Replaced, but perhaps still on some stack.
     retired: Vec<Arc<Version>>,
     buried_loop_entries: u64,
+    /// How often freed versions left, see [`Unit::left`].
+    buried_exits: Left,
     pub(crate) lessons: Lessons,
     pub(crate) compiles: u32,
     profile_rounds: u32,
@@ -363,6 +368,15 @@ impl Unit {
             + state.buried_loop_entries
     }
 
+    /// Where all versions left, those that were replaced included.
+    pub(crate) fn left(&self) -> Left {
+        let state = self.state.borrow();
+        let mut left = state.buried_exits.clone();
+        let versions = state.calls.iter().chain(state.loops.values().flatten()).chain(&state.retired);
+        versions.for_each(|version| version.add_exits(&mut left));
+        left
+    }
+
     /// The versions that a call may enter now, in the order in which to try them.
     pub(crate) fn call_versions(&self) -> Vec<Arc<Version>> {
         self.state.borrow().calls.clone()
@@ -392,7 +406,10 @@ impl Unit {
             let old = state.calls.remove(at);
             state.retired.push(old);
         }
-        for versions in state.loops.values_mut() {
+        let State { loops, buried_exits, .. } = &mut *state;
+        for versions in loops.values_mut() {
+            let gone = versions.iter().filter(|v| Arc::as_ptr(v) == version);
+            gone.for_each(|v| v.add_exits(buried_exits));
             versions.retain(|v| Arc::as_ptr(v) != version);
         }
         self.publish(&state);
@@ -426,6 +443,7 @@ impl Unit {
             .partition(|v: &Arc<Version>| v.is_active() || Arc::strong_count(v) > 1);
         state.retired = kept;
         for version in dead {
+            version.add_exits(&mut state.buried_exits);
             match version.place {
                 Place::Call => self.counters.calls.set(self.counters.calls.get() + version.leaf_calls.get()),
                 Place::Loop(_) => state.buried_loop_entries += version.entered.get(),
@@ -668,6 +686,17 @@ pub(crate) fn units_of(code: &Bound<'_, PyAny>) -> Vec<Arc<Unit>> {
     };
     // An address may be used again by another code object.
     units.unwrap_or_default().into_iter().filter(|u| u.code.as_ptr() == code.as_ptr()).collect()
+}
+
+/// All live units of the process.
+pub(crate) fn all_units() -> Vec<Arc<Unit>> {
+    // SAFETY: called with the GIL held, like all of this; the closure runs no Python.
+    unsafe {
+        REGISTRY.with(|registry| {
+            let units = registry.iter().flat_map(HashMap::values).flatten();
+            units.filter_map(Weak::upgrade).collect()
+        })
+    }
 }
 
 impl Drop for Unit {

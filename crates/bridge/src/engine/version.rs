@@ -8,14 +8,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use overdrive_codegen::{NativeFn, Rt};
-use overdrive_frontend_python::facts::{Note, Observed, Status};
+use overdrive_frontend_python::facts::{Note, Observed, Status, Typed};
+use overdrive_ir::exit::ExitKind;
 use overdrive_ir::function::Function;
 use overdrive_ir::inst::Inst;
 use overdrive_jit::Version as Code;
 use pyo3::prelude::Python;
 
 use super::consts::Consts;
-use super::unit::Unit;
+use super::unit::{Left, Unit};
 use crate::mechanics::Activation;
 use crate::objects::Profile;
 
@@ -40,6 +41,7 @@ pub(crate) struct Version {
     /// Machine code and the IR that it was made from.
     pub(crate) code: Code,
     pub(crate) notes: Vec<Note>,
+    pub(crate) typed: Vec<Typed>,
     pub(crate) types: Vec<(String, String)>,
     /// Bytecode offset of each profile slot.
     watched: Vec<u32>,
@@ -82,6 +84,7 @@ pub(crate) struct Run {
 /// What a translation leaves behind beside its IR.
 pub(crate) struct Parts {
     pub(crate) notes: Vec<Note>,
+    pub(crate) typed: Vec<Typed>,
     pub(crate) types: Vec<(String, String)>,
     pub(crate) watched: Vec<u32>,
     pub(crate) is_hasty: bool,
@@ -101,7 +104,8 @@ impl Version {
         code: Code,
         code_generation: Duration,
     ) -> Arc<Version> {
-        let Parts { notes, types, watched, is_hasty, n_positional, consts, samples, front_end } = parts;
+        let Parts { notes, typed, types, watched, is_hasty, n_positional, consts, samples, front_end } =
+            parts;
         let function = &code.function;
         let is_leaf = place == Place::Call
             && !function.needs_frame
@@ -138,6 +142,7 @@ impl Version {
             vectorcall_run: frameless(this, true),
             code,
             notes,
+            typed,
             types,
             watched,
         })
@@ -226,6 +231,15 @@ impl Version {
     /// Times it was entered and took the arguments.
     pub(crate) fn n_entered(&self) -> u64 {
         self.entered.get() + self.leaf_calls.get()
+    }
+
+    /// Adds the exits that were taken.
+    pub(crate) fn add_exits(&self, to: &mut Left) {
+        for (exit, taken) in self.function().exits.iter().zip(&self.taken) {
+            if taken.get() > 0 && exit.kind != ExitKind::Entry {
+                *to.entry((exit.origin, exit.reason.clone())).or_default() += u64::from(taken.get());
+            }
+        }
     }
 
     /// Whether an exit is that of a check which another version could do without: its operation is native, not one

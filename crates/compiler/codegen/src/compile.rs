@@ -109,7 +109,7 @@ pub fn compile(f: &Function, target: &Target<'_>, options: &Options) -> Result<C
     clock.stage("machine");
 
     let context = Context::create();
-    let module = lower::module(&context, f, target, options)?;
+    let module = lower::module(&context, f, target, options, false)?;
     machine.describe(&module);
     clock.stage("lower");
 

@@ -136,6 +136,7 @@ fn function(f: &Function, to: &mut Bytes) {
         // For people.
         name: _,
         remarks: _,
+        places: _,
         blocks,
         types,
         consts,

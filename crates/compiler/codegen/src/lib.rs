@@ -18,9 +18,11 @@ mod load;
 mod pack;
 mod key;
 mod compile;
+mod listing;
 
 pub use abi::{Body, NativeFn, Rt, Services, Target, VectorForm};
 pub use compile::{Compiled, Forced, Level, Options, compile, load};
 pub use error::CodegenError;
 pub use key::{Key, function_key, key};
+pub use listing::{Line, listing};
 pub use machine::{llvm_version, processor};

@@ -16,6 +16,7 @@ mod fast;
 mod exits;
 mod parallel;
 mod routines;
+mod places;
 
 use std::collections::BTreeMap;
 
@@ -37,23 +38,28 @@ use crate::error::CodegenError;
 use crate::symbols::Symbols;
 use exits::Exits;
 use memory::Region;
+use places::{Debug, Scope};
 use words::Words;
 
 pub(crate) use fast::vector_forms_called;
+pub(crate) use places::OUT;
+pub(crate) use routines::ROUTINE;
 
 /// Name of the function in its object.
 pub(crate) const SYMBOL: &str = "od_native";
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
-/// The module of `f`.
+/// The module of `f`; with the place of each instruction on request.
 pub(crate) fn module<'ctx>(
     context: &'ctx Context,
     f: &Function,
     target: &Target<'_>,
     options: &Options,
+    with_places: bool,
 ) -> Result<Module<'ctx>> {
     let module = context.create_module(&f.name);
+    let debug = with_places.then(|| Debug::new(context, &module));
     let words = Words::new(context);
     let ptr = words.ptr.into();
     let signature = words.ptr.fn_type(&[ptr, ptr, ptr, ptr], false);
@@ -97,8 +103,10 @@ pub(crate) fn module<'ctx>(
         parallel,
         loop_context: None,
         routines: &f.routines,
+        places: debug.as_ref().map(|debug| debug.enter(function)),
         w: words,
     };
+    lower.stand_at(None);
     lower.declare_routines()?;
     lower.prologue(&order)?;
     for block in order {
@@ -106,6 +114,7 @@ pub(crate) fn module<'ctx>(
     }
     lower.emit_exits()?;
     lower.emit_routines()?;
+    debug.iter().for_each(Debug::finish);
     Ok(module)
 }
 
@@ -151,6 +160,8 @@ struct Lower<'a, 'ctx> {
     loop_context: Option<PointerValue<'ctx>>,
     /// Functions that this one may call.
     routines: &'a [Function],
+    /// Present when the place of each instruction is to be told.
+    places: Option<Scope<'a, 'ctx>>,
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -193,6 +204,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn block(&mut self, block: Block) -> Result<()> {
         let at = self.llvm_block(block)?;
         self.b.position_at_end(at);
+        self.stand_at(self.f.blocks[block.index()].offset);
         if let Some(p) = self.parallel.get(&block).cloned() {
             return self.parallel_loop(&p);
         }
@@ -209,6 +221,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         for (inst, result) in &f.blocks[block.index()].insts {
             if result.is_some_and(|v| skip.contains(&v)) {
                 continue;
+            }
+            if self.places.is_some()
+                && let Some(place) = f.place(inst, *result)
+            {
+                self.stand_at(Some(place));
             }
             let value = self.inst(inst, *result)?;
             match (result, value) {

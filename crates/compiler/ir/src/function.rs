@@ -9,6 +9,7 @@ use overdrive_base::table::Entry;
 use crate::entities::{Block, ConstId, ExitId, Value};
 use crate::exit::Exit;
 use crate::inst::{Inst, Terminator};
+use crate::places::Places;
 
 /// An object that the function refers to; the bridge resolves it to an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +93,8 @@ pub struct Function {
     /// Global variables (`co_names[n]`) that are held in registers: each exit's `locals` end with one slot for each of
     /// them, to be stored into the globals unless it is empty.
     pub global_slots: Vec<u32>,
+    /// Which instruction of the program each value was made for. No part of the text form.
+    pub places: Places,
 }
 
 impl Function {
@@ -118,7 +121,9 @@ impl Function {
 
     fn add_value(&mut self, ty: Ty) -> Value {
         self.types.push(ty);
-        Value(self.types.len() as u32 - 1)
+        let v = Value(self.types.len() as u32 - 1);
+        self.places.made(v);
+        v
     }
 
     /// Appends an instruction; gives its result if it has one.
@@ -149,6 +154,15 @@ impl Function {
 
     pub fn ty(&self, v: Value) -> Ty {
         self.types[v.index()]
+    }
+
+    /// Bytecode offset that an instruction was made for, for people, as far as it can be told.
+    pub fn place(&self, inst: &Inst, result: Option<Value>) -> Option<u32> {
+        let of_exit = |exit: ExitId| self.exits.get(exit.index()).map(|exit| exit.origin);
+        let pointer = if let Inst::Store(_, pointer, _) = inst { Some(*pointer) } else { None };
+        let of_value = result.or(pointer).and_then(|v| self.places.of(v));
+        // Exits of a routine have no state, and no origin.
+        of_value.or_else(|| inst.exit().filter(|_| self.returns.is_none()).and_then(of_exit))
     }
 
     pub fn n_values(&self) -> usize {

@@ -9,6 +9,7 @@
 pub mod entities;
 pub mod inst;
 pub mod exit;
+pub mod places;
 pub mod function;
 pub mod names;
 pub mod print;

@@ -122,6 +122,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         leaves.sort_by(|a, b| a.values.cmp(&b.values));
         self.spill_tree(&leaves, 0, (tail, id))?;
         self.b.position_at_end(tail);
+        self.stand_at_exit(None);
         let values = self.exits.spill.unwrap_or_else(|| self.w.ptr.const_null());
         let args = [self.rt.into(), self.frame.into(), self.args.into(), id.as_basic_value(), values.into()];
         let result = Some(self.w.ptr.into());
@@ -137,6 +138,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn node(&mut self) -> Result<(BasicBlock<'ctx>, PhiValue<'ctx>)> {
         let block = self.new_block();
         self.b.position_at_end(block);
+        self.stand_at_exit(None);
         Ok((block, self.b.build_phi(self.w.i32, "")?))
     }
 
@@ -151,6 +153,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         if leaves.len() == 1 {
             let id = self.w.i32.const_int(first.id, false);
             self.b.position_at_end(first.block);
+            self.stand_at_exit(Some(ExitId(first.id as u32)));
             return self.spill_and_join(&first.values, done, id, above);
         }
         // Of sorted lists, the first and the last have the shortest common beginning.
@@ -167,6 +170,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 None => group.iter().try_for_each(|leaf| {
                     let id = self.w.i32.const_int(leaf.id, false);
                     self.b.position_at_end(leaf.block);
+                    self.stand_at_exit(Some(ExitId(leaf.id as u32)));
                     self.spill_and_join(&leaf.values, common, id, above)
                 })?,
             }

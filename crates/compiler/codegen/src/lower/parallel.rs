@@ -221,9 +221,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             parallel: BTreeMap::new(),
             loop_context: None,
             routines: self.routines,
+            places: self.places.map(|places| places.debug.enter(function)),
             w,
         };
         body.b.position_at_end(entry);
+        body.stand_at(self.f.blocks[p.header.index()].offset);
         body.iterations(p)?;
         Ok(function)
     }

@@ -67,8 +67,10 @@ impl<'ctx> Lower<'_, 'ctx> {
                 parallel: Default::default(),
                 loop_context: None,
                 routines: self.routines,
+                places: self.places.map(|places| places.debug.enter(function)),
                 w,
             };
+            lower.stand_at(None);
             lower.prologue(&order)?;
             for block in order {
                 lower.block(block)?;
@@ -126,6 +128,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// What an exit is in a routine.
     pub(super) fn give_up(&mut self, block: BasicBlock<'ctx>) -> Result<()> {
         self.b.position_at_end(block);
+        self.stand_at_exit(None);
         let answer = self.answer(self.f)?.const_zero();
         self.b.build_return(Some(&answer))?;
         Ok(())
@@ -141,6 +144,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 }
 
+/// Beginning of the routines' names, before their numbers.
+pub(crate) const ROUTINE: &str = "od_routine_";
+
 fn symbol(n: usize) -> String {
-    format!("od_routine_{n}")
+    format!("{ROUTINE}{n}")
 }

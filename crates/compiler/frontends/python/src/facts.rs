@@ -277,11 +277,30 @@ pub struct Note {
     pub why: String,
 }
 
+/// A variable, as a code object numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A slot of the frame: local, cell or free variable.
+    Local(u32),
+    /// `co_names[n]`, of a module's loop that keeps it in a register.
+    Global(u32),
+}
+
+/// What is known of a variable behind the instruction that reads or binds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed {
+    pub offset: u32,
+    pub name: Named,
+    pub ty: String,
+}
+
 /// Result of a translation.
 #[derive(Clone, Debug)]
 pub struct Translation {
     pub function: overdrive_ir::function::Function,
     pub notes: Vec<Note>,
+    /// In the order of translation.
+    pub typed: Vec<Typed>,
     /// Bytecode offset of each profile slot.
     pub profile: Vec<u32>,
     /// Types of the locals, for people: name → type.

@@ -40,9 +40,11 @@ fn each_exit(f: &mut Function, visit: &mut dyn FnMut(&mut ExitId)) {
 fn values(f: &mut Function) {
     let mut number: Vec<Option<Value>> = vec![None; f.n_values()];
     let mut types = Vec::with_capacity(f.n_values());
+    let mut old = Vec::with_capacity(f.n_values());
     let mut define = |v: &mut Value| {
         let new = Value(types.len() as u32);
         types.push(f.types[v.index()]);
+        old.push(*v);
         number[v.index()] = Some(new);
         *v = new;
     };
@@ -53,6 +55,7 @@ fn values(f: &mut Function) {
     // Only a function that is not valid uses a value that has no definition.
     replace_uses(f, |v| number[v.index()].unwrap_or(v));
     f.types = types;
+    f.places = f.places.renumbered(&old);
 }
 
 #[cfg(test)]

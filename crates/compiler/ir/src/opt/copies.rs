@@ -73,6 +73,7 @@ impl Copies {
             *exit = self.exit(f, *exit);
         }
         if let (Some(old), Some(new)) = (result, f.push(to, inst)) {
+            f.places.copied(old, new);
             self.map.insert(old, new);
         }
     }

@@ -13,7 +13,7 @@ use overdrive_ir::function::{ConstRef, Function as IrFunction};
 use overdrive_ir::inst::{BoolOp, Cmp, Inst, IntOp, Terminator};
 
 use crate::code::CodeObject;
-use crate::facts::{Body, Entry, FactId, Oracle, Part, Status};
+use crate::facts::{Body, Entry, FactId, Named, Oracle, Part, Status, Typed};
 use crate::function::Function;
 use crate::op::{Instr, Op};
 use crate::stack::{RealEntry, SlotKind, real_entries};
@@ -128,6 +128,7 @@ pub(crate) struct Tx<'a> {
     pub(crate) profile: Vec<u32>,
     pub(crate) needs_frame: bool,
     pub(crate) local_types: HashMap<String, String>,
+    pub(crate) typed: Vec<Typed>,
     pub(crate) skip_until: usize,
     /// Boxes of computed floats are not remembered at present.
     pub(crate) forgetful: bool,
@@ -187,6 +188,7 @@ impl<'a> Tx<'a> {
             profile: Vec::new(),
             needs_frame: is_loop_entry,
             local_types: HashMap::new(),
+            typed: Vec::new(),
             skip_until: 0,
             forgetful: false,
             impossible: false,
@@ -331,11 +333,28 @@ impl<'a> Tx<'a> {
     /// Marks the start of an instruction: exits of it restore the state as it is now.
     pub(crate) fn begin_instr(&mut self, idx: usize) {
         self.idx = idx;
+        if self.speaks_for_itself() {
+            let offset = self.ins().op_offset;
+            self.ir.places.stand_at(Some(offset));
+        }
         if self.f.instrs[idx].sub == 0 {
             self.snap = self.st.clone();
             self.snap_idx = idx;
         }
         self.here_exits.clear();
+    }
+
+    /// Whether the instructions are those of the graph's own function. In a body that is translated in place of a call,
+    /// everything is that CALL's.
+    fn speaks_for_itself(&self) -> bool {
+        self.inlined.as_ref().is_none_or(|inlined| self.routine.is_some() && inlined.path.len() == 1)
+    }
+
+    /// Remembers what a variable of the function itself is here, for people.
+    pub(crate) fn tell_type(&mut self, name: Named, val: &Val) {
+        if self.inlined.is_none() && !matches!(val, Val::Unset) {
+            self.typed.push(Typed { offset: self.ins().op_offset, name, ty: val.describe() });
+        }
     }
 
     /// After a split, exits of the same instruction must restore another state.
@@ -611,6 +630,10 @@ impl<'a> Tx<'a> {
         if !matches!(self.st.locals[i], Val::Unset) {
             let name = &self.f.code.localsplus[i].name;
             let ty = self.st.locals[i].describe();
+            if self.inlined.is_none() {
+                let (offset, name) = (self.ins().op_offset, Named::Local(i as u32));
+                self.typed.push(Typed { offset, name, ty: ty.clone() });
+            }
             match self.local_types.get_mut(name) {
                 Some(known) if *known != ty && !known.split(" or ").any(|k| k == ty) => {
                     known.push_str(" or ");

@@ -10,7 +10,7 @@ use overdrive_base::table::Entry as TableEntry;
 use overdrive_ir::entities::{ExitId, Value};
 use overdrive_ir::inst::Inst;
 
-use crate::facts::Seen;
+use crate::facts::{Named, Seen};
 use crate::op::{NameIdx, Op};
 use crate::translate::emit::{Edge, Tx};
 use crate::translate::shape::Shape;
@@ -97,7 +97,9 @@ impl Tx<'_> {
             self.st.locals[i] = Val::num(self.cached[k].flavour, v);
             self.st.dirty[k] = false;
         }
-        Some(self.st.locals[i].clone())
+        let val = self.st.locals[i].clone();
+        self.tell_type(Named::Global(name.0), &val);
+        Some(val)
     }
 
     /// Rebinds a cached global to the number on top, in its register. False: store it in the dictionary.
@@ -110,6 +112,7 @@ impl Tx<'_> {
                 self.pop();
                 self.st.locals[i] = Val::Num(n);
                 self.st.dirty[k] = true;
+                self.tell_type(Named::Global(name.0), &Val::Num(n));
                 true
             }
             _ => false,

@@ -142,10 +142,11 @@ impl Tx<'_> {
         for header in self.free.iter().filter_map(|target| self.entered.get(target)) {
             function.blocks[header.block.index()].iterations = Iterations::Free;
         }
+        function.places.stand_at(None);
         function.needs_frame = self.needs_frame;
         function.n_profile = self.profile.len() as u32;
         function.global_slots = self.cached.iter().map(|c| c.name.0).collect();
-        Translation { function, notes, profile: self.profile, types }
+        Translation { function, notes, typed: self.typed, profile: self.profile, types }
     }
 
     /// Remembers how an instruction runs; the least native of several wins.

@@ -237,6 +237,7 @@ impl Tx<'_> {
         // The routine's constants are the first of the function's.
         self.ir.consts = made.consts.clone();
         outcome?;
+        made.places.stand_at(None);
         self.ir.routines[n] = made;
         Ok(())
     }

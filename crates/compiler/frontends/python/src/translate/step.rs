@@ -9,7 +9,7 @@ use overdrive_ir::function::ConstRef;
 use overdrive_ir::inst::{Cmp, FloatOp, Inst, Terminator};
 
 use crate::code::Const;
-use crate::facts::Status;
+use crate::facts::{Named, Status};
 use crate::op::{ConstIdx, GlobalNull, JumpIf, Op, UnaryKind};
 use crate::translate::Step;
 use crate::translate::emit::Tx;
@@ -194,7 +194,9 @@ impl Tx<'_> {
     }
 
     fn load_fast(&mut self, i: usize) -> Step {
-        match self.st.locals[i].clone() {
+        let val = self.st.locals[i].clone();
+        self.tell_type(Named::Local(i as u32), &val);
+        match val {
             Val::Unset => self.leave("local variable read before assignment"),
             Val::Either { tag, a, b } if matches!(*b, Val::Unset) => {
                 self.guard(tag, "local variable read before assignment");

@@ -270,6 +270,7 @@ impl Builder<'_> {
         let mut operands = operands.into_iter();
         each_operand(&mut inst, &mut |x| *x = operands.next().unwrap_or(*x));
         let new = self.push(inst);
+        self.f.places.copied(v, new);
         self.copies.map.insert(v, new);
         new
     }

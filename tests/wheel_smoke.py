@@ -42,6 +42,7 @@ assert overdrive.info()["overdrive"] == overdrive.__version__
 assert (Path(overdrive.kernel.get_include()) / "overdrive.h").exists()
 for n in (0, 1000, 200_000):  # the last leaves 64 bits on the way
     assert power_sum(n) == plain_power_sum(n), n
+assert ".od-native" in overdrive.explain(power_sum).html(), "the style of pages is not in the wheel"
 assert "define" in overdrive.explain(power_sum).emit("llvm"), "LLVM is not in the wheel"
 
 # A file with one tensor of one block, read and shown where there is neither NumPy nor a model.

@@ -23,8 +23,11 @@ class Explanation:
     """An answer to "why was this line not compiled?"; ``str()`` lays it out beside the source.
 
     ``functions`` holds the engine's data, one dict for each function: ``name``, ``file``, ``firstlineno``,
-    ``lines`` (``line``, ``status``: ``native``, ``cpython`` or ``not compiled``, ``why``: sentences) and
-    ``versions`` (``types``, ``compile_ms``, ``cached``, ``exits``: ``line``, ``why``, ``count``).
+    ``lines`` (``line``, ``status``: ``native``, ``cpython`` or ``not compiled``, ``why``: sentences),
+    ``versions`` (``types``, ``compile_ms``, ``cached``, ``exits``: ``line``, ``why``, ``count``;
+    ``line_types``: ``line``, ``name``, ``types`` of that variable there), ``left`` (``line``, ``why``,
+    ``count``: exits of all versions, those that were replaced included) and ``code_lines``, the lines that
+    hold instructions.
     """
 
     def __init__(self, functions: list[dict[str, Any]], targets: list[Any]) -> None:
@@ -42,6 +45,30 @@ class Explanation:
         if _loaded.core is None:
             raise NotCompiledError(self.functions[0]["name"], [str(_loaded.reason())])
         return "\n".join(_loaded.core.emit(target, stage) for target in self._targets)
+
+    def html(self) -> str:
+        """Return a page that needs nothing else: the source, shaded line by line by how it runs.
+
+        A line opens to say why, what its variables were, how often code left there, and its machine code,
+        which is generated once more for that (some milliseconds for each version).
+        """
+        from overdrive.html import page, source
+
+        machine = [_machine(*pair) for pair in zip(self.functions, self._targets, strict=True)]
+        title = self._title()
+        return page.document(title, source.page_body(title, self.functions, machine), page.style())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. Its style touches nothing around it."""
+        from overdrive.html import page, source
+
+        return f'<div class="od od-cell"><style>{page.style()}</style>{source.cell(self.functions)}</div>'
+
+    def _title(self) -> str:
+        names = [function["name"] for function in self.functions]
+        files = {function["file"] for function in self.functions}
+        what = names[0] if len(names) == 1 else f"{len(names)} functions"
+        return f"{what} of {files.pop()}" if len(files) == 1 else what
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_lay_out(function)) for function in self.functions)
@@ -61,6 +88,14 @@ def explain(target: Any) -> Explanation:
     return Explanation([_loaded.core.explain_data(target) for target in targets], targets)
 
 
+def _machine(function: dict[str, Any], target: Any) -> list[Any]:
+    """Return the instructions of each version that is still as it was explained; None for the others."""
+    if not function["versions"] or _loaded.core is None:
+        return []
+    now = {(types, size): rows for types, size, rows in _loaded.core.listings(target)}
+    return [now.get((version["types"], version["code_size"])) for version in function["versions"]]
+
+
 def _nothing(target: Any) -> dict[str, Any]:
     """Return what is known of a function where there is no extension."""
     code = target if isinstance(target, types.CodeType) else getattr(target, "__code__", None)
@@ -70,6 +105,8 @@ def _nothing(target: Any) -> dict[str, Any]:
         "firstlineno": getattr(code, "co_firstlineno", 0),
         "lines": [],
         "versions": [],
+        "code_lines": sorted({line for *_, line in code.co_lines() if line}) if code is not None else [],
+        "left": [],
         "refused": [_loaded.reason()],
     }
 

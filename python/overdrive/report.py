@@ -38,6 +38,10 @@ class Row:
     exits: int
     loops_entered: int
     notes: tuple[str, ...]
+    events: tuple[tuple[float, str], ...] = ()
+    """Seconds after the start, and the state that began then (``"compiling"``, ``"promoted"``, ...)."""
+    samples: tuple[tuple[int, int], ...] = ()
+    """Index in `Report.windows`, and samples of that window that were in the function itself."""
 
     @property
     def speedup(self) -> float | None:
@@ -62,6 +66,10 @@ class Report:
     samples: int
     trouble: str | None = None
     """Why nothing could be promoted, where that is so."""
+    windows: tuple[tuple[float, int], ...] = ()
+    """Consecutive windows of the session: end in seconds after the start, and samples taken. At most 400."""
+    others: tuple[dict[str, Any], ...] = ()
+    """Functions without a row in which most samples were: ``name``, ``file`` and ``samples`` as in a row."""
 
     @classmethod
     def empty(cls, trouble: str | None = None) -> Report:
@@ -71,15 +79,57 @@ class Report:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Report:
         """Make a report of what the engine tells."""
-        rows = tuple(Row(**{**row, "notes": tuple(row["notes"])}) for row in data["rows"])
-        return cls(rows, data["seconds"], data["samples"], data["trouble"])
+        rows = tuple(
+            Row(**{**row, **{name: tuple(row.get(name, ())) for name in ("notes", "events", "samples")}})
+            for row in data["rows"]
+        )
+        windows, others = tuple(data.get("windows", ())), tuple(data.get("others", ()))
+        return cls(rows, data["seconds"], data["samples"], data["trouble"], windows, others)
+
+    def shares(self, row: Row) -> tuple[float | None, float | None]:
+        """Return the part of all samples that were in a function itself: while it was CPython's, and native.
+
+        ``None`` where no whole window was of that kind.
+        """
+        periods = native_periods(row, self.seconds)
+        own = dict(row.samples)
+        taken, seen = [0, 0], [0, 0]
+        begin = 0.0
+        for number, (end, ticks) in enumerate(self.windows):
+            is_native = any(since <= begin and end <= until for since, until in periods)
+            is_mixed = not is_native and any(since < end and begin < until for since, until in periods)
+            if not is_mixed:
+                taken[is_native] += ticks
+                seen[is_native] += own.get(number, 0)
+            begin = end
+        before, after = (part / all_ if all_ else None for part, all_ in zip(seen, taken, strict=True))
+        return before, after
 
     def to_json(self) -> str:
-        """Return all fields as JSON; times are seconds."""
+        """Return all fields as JSON; times are seconds. Fields may be added, none changes its meaning."""
         import json
 
-        rows = [{**vars(row), "speedup": row.speedup} for row in self.rows]
+        rows = []
+        for row in self.rows:
+            before, after = self.shares(row)
+            rows.append({**vars(row), "speedup": row.speedup, "share_before": before, "share_after": after})
         return json.dumps({**vars(self), "rows": rows}, indent=1)
+
+    def html(self, explained: list[dict[str, Any]] | None = None, *, title: str = "overdrive run") -> str:
+        """Return a page that needs nothing else: when what was promoted, and where the time went.
+
+        ``explained`` are functions as in `Explanation.functions`; by default those of this process that were
+        compiled, or were to be. Their sources are shown, shaded line by line.
+        """
+        from overdrive.html import report
+
+        return report.page_of(self, report.compiled() if explained is None else explained, title)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the page without sources. Its style touches nothing around it."""
+        from overdrive.html import report
+
+        return report.cell(self)
 
     def __str__(self) -> str:
         promoted = sum(row.state == "promoted" for row in self.rows)
@@ -89,6 +139,21 @@ class Report:
         if self.rows:
             lines += _table(_HEADER, [_cells(row) for row in self.rows])
         return "\n".join(lines)
+
+
+def native_periods(row: Row, seconds: float) -> list[tuple[float, float]]:
+    """Return from when to when a function was native."""
+    periods = []
+    since = None
+    for at, state in row.events:
+        if state == "promoted":
+            since = at if since is None else since
+        elif since is not None:
+            periods.append((since, at))
+            since = None
+    if since is not None:
+        periods.append((since, max(seconds, since)))
+    return periods
 
 
 _HEADER = ("function", "calls", "before", "after", "speed-up", "promoted at", "note")

@@ -72,8 +72,9 @@ def test_nothing_promoted_and_why():
 
 def test_json_has_every_field():
     data = json.loads(report({}).to_json())
-    assert data["rows"][0] == {**ROW, "speedup": ROW["before"] / ROW["after"]}
-    assert data["seconds"] == 12.34
+    added = {"events": [], "samples": [], "share_before": None, "share_after": None}
+    assert data["rows"][0] == {**ROW, **added, "speedup": ROW["before"] / ROW["after"]}
+    assert (data["seconds"], data["windows"], data["others"]) == (12.34, [], [])
 
 
 def test_speedup_needs_both_times():

@@ -175,6 +175,8 @@ fn exit(py: Python<'_>, status: c_int) -> ! {
 struct Pending {
     text: String,
     file: Option<PathBuf>,
+    /// What stderr says when the file is written.
+    said: String,
 }
 
 static PENDING: Mutex<Option<Pending>> = Mutex::new(None);
@@ -183,11 +185,11 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Prints `text` when the interpreter has gone: after the program's buffered output, tracebacks and finalisers.
 #[pyfunction]
-#[pyo3(signature = (text, file=None))]
-fn print_at_end(text: String, file: Option<PathBuf>) {
+#[pyo3(signature = (text, file=None, said=String::new()))]
+fn print_at_end(text: String, file: Option<PathBuf>, said: String) {
     let first = OWNER.swap(std::process::id(), Ordering::Relaxed) == 0;
     if let Ok(mut pending) = PENDING.lock() {
-        *pending = Some(Pending { text, file });
+        *pending = Some(Pending { text, file, said });
     }
     if first {
         // SAFETY: the callback calls nothing of Python. With all 32 places taken there is no report.
@@ -200,21 +202,52 @@ extern "C" fn print_pending() {
         return;
     }
     let Ok(mut pending) = PENDING.try_lock() else { return };
-    let Some(Pending { text, file }) = pending.take() else { return };
+    let Some(Pending { text, file, said }) = pending.take() else { return };
     // There is nobody left to tell about a failure, except on stderr itself.
-    let written = match &file {
-        Some(path) => OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .and_then(|mut out| out.write_all(text.as_bytes())),
-        None => std::io::stderr().write_all(text.as_bytes()),
+    let mut stderr = std::io::stderr();
+    let Some(path) = file else {
+        let _ = stderr.write_all(text.as_bytes());
+        return;
     };
-    if let (Some(path), Err(error)) = (file, written) {
-        let shown = OsStr::to_string_lossy(path.as_os_str()).into_owned();
-        let _ = writeln!(std::io::stderr(), "overdrive: cannot write the report to {shown}: {error}");
+    let _ = match write_whole(&path, text.as_bytes()) {
+        Ok(()) => stderr.write_all(said.as_bytes()),
+        Err(error) => {
+            let shown = OsStr::to_string_lossy(path.as_os_str()).into_owned();
+            writeln!(stderr, "overdrive: cannot write the report to {shown}: {error}")
+        }
+    };
+}
+
+/// Writes a file as a whole: whoever reads it meanwhile, and a full disk, leave what was there before.
+fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let is_special = path.metadata().is_ok_and(|there| !there.is_file());
+    if is_special || path.starts_with("/dev") || path.starts_with("/proc") {
+        // A terminal, a pipe, or what somebody holds open: nothing can take its place.
+        return OpenOptions::new().append(true).open(path)?.write_all(bytes);
     }
+    // A link stays one, to the new file.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if path.exists() {
+        // A file that may not be written is not to be replaced either.
+        OpenOptions::new().write(true).open(&path)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&new)
+        .and_then(|mut out| out.write_all(bytes).and_then(|()| out.sync_all()))
+        .and_then(|()| match path.metadata() {
+            Ok(before) => std::fs::set_permissions(&new, before.permissions()),
+            Err(_) => Ok(()),
+        })
+        .and_then(|()| std::fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
 }
 
 /// Adds this module's functions to `overdrive._core`.

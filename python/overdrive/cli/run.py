@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from overdrive.session import Session
+
 HELP = """\
 usage: overdrive run [options] script.py [argument …]
        overdrive run [options] -m module [argument …]
@@ -31,7 +33,9 @@ options:
                       the function's qualified name, its file, and file::name; * and ? stand for any
                       characters
   --skip PATTERN      never promote these; may be given several times
-  --report FORMAT     text (default), json, or none
+  --report FORMAT     text (default), json, html, or none. html is one page with a time line of promotions,
+                      where the time went before and after, and the sources, each line shaded by how it ran;
+                      it goes to overdrive-report.html in the working directory, or where --report-file says
   --report-file FILE  write the report to FILE instead of standard error
   -q, --quiet         the same as --report none
   -h, --help          this text
@@ -40,7 +44,8 @@ With OVERDRIVE=0 in the environment the program runs as it is.
 """
 
 _POLICIES = ("default", "eager", "observe")
-_FORMATS = ("text", "json", "none")
+_FORMATS = ("text", "json", "html", "none")
+_HTML_FILE = "overdrive-report.html"
 
 # What plain `python script.py` has imported when the script begins; anything else that a file of the
 # program's own directory would shadow is forgotten, so that the program gets its file as it would.
@@ -157,13 +162,20 @@ def _start(options: _Options) -> None:
     import overdrive
     from overdrive import _loaded
 
+    # Imported now, not at the end, when the program's own files are in front.
     if options.report == "json":
-        import json  # noqa: F401  now, not at the end, when the program's own files are in front
+        import json  # noqa: F401
+    elif options.report == "html":
+        options.report_file = options.report_file or os.path.abspath(_HTML_FILE)
+        from overdrive.html import report  # noqa: F401
 
     process = os.getpid()
 
     def finish() -> None:
         if os.getpid() != process:
+            return
+        if options.report == "html":
+            _print_page(session, options)
             return
         report = session.stop()
         if options.report == "text":
@@ -174,6 +186,22 @@ def _start(options: _Options) -> None:
     # Registered before anything of the program, so that it runs behind all its exit functions.
     atexit.register(finish)
     session = overdrive.start(options.policy, only=options.only, skip=options.skip)
+
+
+def _print_page(session: Session, options: _Options) -> None:
+    """Make the page at the end of the program; what goes wrong with it is not the program's fault."""
+    from overdrive import _loaded
+
+    report = session.stop()
+    program = f"-m {options.module}" if options.module is not None else options.program[0]
+    try:
+        text = report.html(title=f"overdrive run {program}")
+    except Exception as error:
+        _loaded.core.print_at_end(f"overdrive: cannot make the report: {error!r}\n{report}\n")
+        return
+    text = text.encode("utf-8", "replace").decode()
+    said = f"overdrive: the report is in {options.report_file}\n"
+    _loaded.core.print_at_end(text, options.report_file, said)
 
 
 def _prepare(options: _Options) -> tuple[str, str]:

@@ -61,6 +61,22 @@ pub(super) struct Candidate {
     /// Windows in a row in which native code saved too little.
     pub(super) losses: u32,
     pub(super) notes: Vec<String>,
+    /// What it became, and when.
+    events: Vec<(Instant, &'static str)>,
+}
+
+impl State {
+    fn name(&self) -> &'static str {
+        match self {
+            State::Watched => "watched",
+            // Compiled at its next call, which has not come, or being compiled at this moment.
+            State::Compiling(_) => "compiling",
+            State::Promoted(_) => "promoted",
+            State::Wanted(_) => "would promote",
+            State::Demoted => "put back",
+            State::Refused => "refused",
+        }
+    }
 }
 
 impl Candidate {
@@ -86,7 +102,21 @@ impl Candidate {
             last_stats: Stats::default(),
             losses: 0,
             notes: Vec::new(),
+            events: Vec::new(),
         }
+    }
+
+    /// Goes on to another state, and remembers when.
+    pub(super) fn becomes(&mut self, state: State) {
+        let at = match &state {
+            State::Promoted(at) | State::Wanted(at) => *at,
+            _ => Instant::now(),
+        };
+        let name = state.name();
+        if self.events.last().is_none_or(|(_, last)| *last != name) {
+            self.events.push((at, name));
+        }
+        self.state = state;
     }
 
     /// Time of one call before promotion: measured calls where there are any, else time on the stack by the
@@ -112,15 +142,9 @@ impl Candidate {
 
     /// The report's line; `None` while there is nothing to say.
     pub(super) fn row(&self, stats: &Stats, started: Instant) -> Option<Row> {
-        let state = match &self.state {
-            State::Watched => return None,
-            // Compiled at its next call, which has not come, or being compiled at this moment.
-            State::Compiling(_) => "compiling",
-            State::Promoted(_) => "promoted",
-            State::Wanted(_) => "would promote",
-            State::Demoted => "put back",
-            State::Refused => "refused",
-        };
+        if matches!(self.state, State::Watched) {
+            return None;
+        }
         let at = match &self.state {
             State::Promoted(at) | State::Wanted(at) => Some(at.saturating_duration_since(started)),
             _ => None,
@@ -140,7 +164,7 @@ impl Candidate {
                 CodeKind::Once => "loops",
                 CodeKind::Function | CodeKind::Generator => "function",
             },
-            state,
+            state: self.state.name(),
             score: self.score,
             share: self.share,
             calls: (self.facts.kind == CodeKind::Function).then_some(self.counts.calls + stats.calls),
@@ -151,6 +175,12 @@ impl Candidate {
             exits: stats.exits,
             loops_entered: stats.loops_entered,
             notes,
+            events: self
+                .events
+                .iter()
+                .map(|(at, name)| (at.saturating_duration_since(started).as_secs_f64(), *name))
+                .collect(),
+            samples: Vec::new(),
         })
     }
 }
@@ -174,6 +204,10 @@ pub(super) struct Row {
     pub(super) exits: u64,
     pub(super) loops_entered: u64,
     pub(super) notes: Vec<String>,
+    /// Seconds after the start, and what it became then.
+    pub(super) events: Vec<(f64, &'static str)>,
+    /// Number of a window of the report, and samples in it that were its own.
+    pub(super) samples: Vec<(u32, u32)>,
 }
 
 impl Row {
@@ -195,6 +229,8 @@ impl Row {
         dict.set_item("exits", self.exits)?;
         dict.set_item("loops_entered", self.loops_entered)?;
         dict.set_item("notes", &self.notes)?;
+        dict.set_item("events", &self.events)?;
+        dict.set_item("samples", &self.samples)?;
         Ok(dict)
     }
 }

@@ -20,6 +20,7 @@ use super::pattern;
 use super::policy::Policy;
 use super::sampler::{Place, Samples, Seen};
 use super::score::{self, Window};
+use super::timeline::Timeline;
 use super::{Engine, Progress, Ticket, When};
 use crate::mechanics::frame::Thread;
 use crate::mechanics::osr;
@@ -35,6 +36,9 @@ const LOSSES: u32 = 3;
 const PATIENCE: u64 = 4;
 /// A counter that saw no call begin is given up after this many windows.
 const COUNTED_WINDOWS: u32 = 3;
+
+/// Functions beside the rows that the report names.
+const N_OTHERS: usize = 12;
 
 #[derive(Default)]
 struct LookUp {
@@ -56,6 +60,7 @@ pub(super) struct Driver {
     window: u64,
     places: HashMap<Place, LookUp>,
     candidates: Vec<Candidate>,
+    timeline: Timeline,
     /// Why nothing is promoted, where that is so.
     pub(super) trouble: Option<String>,
 }
@@ -80,6 +85,7 @@ impl Driver {
             window: 0,
             places: HashMap::new(),
             candidates: Vec::new(),
+            timeline: Timeline::default(),
             trouble: None,
         }
     }
@@ -107,6 +113,23 @@ impl Driver {
             && !place.file.starts_with("<frozen ")
             && (self.only.is_empty() || named(&self.only))
             && !named(&self.skip)
+    }
+
+    /// Remembers a window for the report. Needs no Python.
+    pub(super) fn remember(&mut self, samples: &Samples) {
+        self.timeline.add(self.started.elapsed().as_secs_f64(), samples);
+    }
+
+    /// End in seconds and number of samples of each window.
+    pub(super) fn windows(&self) -> &[(f64, u32)] {
+        self.timeline.windows()
+    }
+
+    /// The functions that took most time, of those that have no row and are not ours.
+    pub(super) fn others(&self, rows: &[Row]) -> Vec<(Place, Vec<(u32, u32)>)> {
+        let is_row = |place: &Place| rows.iter().any(|r| r.name == place.name && r.file == place.file);
+        let is_ours = |place: &Place| !self.own_files.is_empty() && place.file.starts_with(&self.own_files);
+        self.timeline.largest(N_OTHERS, |place| !is_row(place) && !is_ours(place))
     }
 
     /// The end of a window of `seconds`.
@@ -304,13 +327,13 @@ impl Driver {
             candidate.counts = counter.stop(py).unwrap_or_default();
         }
         if self.policy.observe {
-            candidate.state = State::Wanted(Instant::now());
+            candidate.becomes(State::Wanted(Instant::now()));
             return;
         }
         candidate.attempts += 1;
         if candidate.facts.kind == CodeKind::Generator {
             candidate.attempts = u32::MAX;
-            candidate.state = State::Refused;
+            candidate.becomes(State::Refused);
             candidate.note("a generator or coroutine: stays in CPython".into());
             return;
         }
@@ -335,7 +358,7 @@ impl Driver {
             };
             match promoted {
                 Ok(ticket) => tickets.push(ticket),
-                Err(reason) if tickets.is_empty() => return self.refuse(index, vec![reason]),
+                Err(reason) if tickets.is_empty() => return self.refuse(index, vec![reason], State::Refused),
                 Err(reason) => candidate.note(reason),
             }
         }
@@ -345,13 +368,13 @@ impl Driver {
             return;
         }
         candidate.handed_over = self.window;
-        candidate.state = State::Compiling(tickets);
+        candidate.becomes(State::Compiling(tickets));
     }
 
-    fn refuse(&mut self, index: usize, reasons: Vec<String>) {
+    fn refuse(&mut self, index: usize, reasons: Vec<String>, state: State) {
         let (window, back_off) = (self.window, self.policy.back_off);
         let candidate = &mut self.candidates[index];
-        candidate.state = State::Refused;
+        candidate.becomes(state);
         candidate.next_try =
             window + back_off.saturating_mul(4u64.saturating_pow(candidate.attempts.saturating_sub(1)));
         for reason in reasons {
@@ -372,8 +395,8 @@ impl Driver {
                 }
             }
             match done {
-                Some(at) => self.candidates[index].state = State::Promoted(at),
-                None if !pending => self.refuse(index, reasons),
+                Some(at) => self.candidates[index].becomes(State::Promoted(at)),
+                None if !pending => self.refuse(index, reasons, State::Refused),
                 None => {}
             }
         }
@@ -408,8 +431,8 @@ impl Driver {
                 self.refuse(
                     index,
                     vec![format!("put back: {} per call native, {} in CPython", human(after), human(before))],
+                    State::Demoted,
                 );
-                self.candidates[index].state = State::Demoted;
             }
         }
     }
@@ -434,6 +457,10 @@ impl Driver {
             .filter_map(|c| c.row(&self.engine.stats(c.code.bind(py)), self.started))
             .collect();
         rows.extend(super::eager::rows(py, &*self.engine, self.started));
+        for row in &mut rows {
+            let place = Place { file: row.file.clone(), name: row.name.clone() };
+            row.samples = self.timeline.of(&place);
+        }
         let order = |row: &Row| row.promoted_at.unwrap_or(f64::INFINITY);
         rows.sort_by(|a, b| order(a).total_cmp(&order(b)).then(b.share.total_cmp(&a.share)));
         rows

@@ -170,7 +170,7 @@ pub(super) fn rows(py: Python<'_>, engine: &dyn Engine, started: Instant) -> Vec
                 .filter_map(|(entry, ((_, ticket), stats))| {
                     match ticket.progress() {
                         Progress::Pending => entry.candidate.state = State::Compiling(Vec::new()),
-                        Progress::Done(at) => entry.candidate.state = State::Promoted(at),
+                        Progress::Done(at) => entry.candidate.becomes(State::Promoted(at)),
                         Progress::Refused(reasons) => {
                             entry.candidate.state = State::Refused;
                             reasons.into_iter().for_each(|reason| entry.candidate.note(reason));

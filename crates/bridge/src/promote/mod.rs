@@ -18,6 +18,7 @@ mod candidate;
 mod pattern;
 mod policy;
 
+mod timeline;
 mod driver;
 mod eager;
 mod session;

@@ -18,7 +18,7 @@ use super::Engine;
 use super::candidate::Row;
 use super::driver::Driver;
 use super::policy::Policy;
-use super::sampler::{Sampler, Samples};
+use super::sampler::{Place, Sampler, Samples};
 use crate::background::{self, Rests, Thread};
 
 /// What a session did so far.
@@ -32,6 +32,10 @@ pub(super) struct Report {
     pub(super) samples: u64,
     /// Why nothing is promoted, where that is so.
     pub(super) trouble: Option<String>,
+    /// End in seconds and number of samples of each window that rows' samples refer to.
+    pub(super) windows: Vec<(f64, u32)>,
+    /// Functions without a row that took most time, with their samples.
+    pub(super) others: Vec<(Place, Vec<(u32, u32)>)>,
 }
 
 enum Command {
@@ -247,6 +251,10 @@ fn run(mut state: Box<State>, inbox: &Receiver<Command>) -> Option<Box<State>> {
             }
             Ok(Command::Stop(answer)) => {
                 Python::try_attach(|py| state.driver.finish(py));
+                let rest = std::mem::take(&mut state.samples);
+                if rest.ticks > 0 {
+                    state.driver.remember(&rest);
+                }
                 let last = report(&mut state);
                 // References are given back while there is an interpreter to take them: a program's objects
                 // must be finalised when it ends, not kept by us.
@@ -267,6 +275,7 @@ fn run(mut state: Box<State>, inbox: &Receiver<Command>) -> Option<Box<State>> {
             let seconds = since.elapsed().as_secs_f64();
             since = Instant::now();
             let window = std::mem::take(samples);
+            driver.remember(&window);
             if driver.needs_python(&window) {
                 Python::try_attach(|py| driver.window(py, &window, seconds));
             }
@@ -282,6 +291,8 @@ fn enough(policy: &Policy) -> u32 {
 fn report(state: &mut State) -> Report {
     let rows = Python::try_attach(|py| state.driver.rows(py)).unwrap_or_default();
     Report {
+        windows: state.driver.windows().to_vec(),
+        others: state.driver.others(&rows),
         rows,
         seconds: state.started.elapsed().as_secs_f64(),
         samples: state.total,
@@ -296,6 +307,15 @@ fn to_dict(py: Python<'_>, report: &Report) -> PyResult<Py<PyDict>> {
     dict.set_item("seconds", report.seconds)?;
     dict.set_item("samples", report.samples)?;
     dict.set_item("trouble", &report.trouble)?;
+    dict.set_item("windows", &report.windows)?;
+    let others = report.others.iter().map(|(place, samples)| {
+        let other = PyDict::new(py);
+        other.set_item("name", &place.name)?;
+        other.set_item("file", &place.file)?;
+        other.set_item("samples", samples)?;
+        Ok(other)
+    });
+    dict.set_item("others", others.collect::<PyResult<Vec<_>>>()?)?;
     Ok(dict.unbind())
 }
 

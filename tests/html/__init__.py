@@ -1,0 +1,1 @@
+"""Pages: their structure, what they escape, and that they need nothing else."""

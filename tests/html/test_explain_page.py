@@ -118,6 +118,16 @@ def test_forced_exits_are_all_counted():
     assert set(lines) == {2, 3}
 
 
+def instructions(text):
+    """The mnemonics and operands of an assembler text, without directives, labels and comments."""
+    out = []
+    for line in text.splitlines():
+        line = line.split("#")[0].strip()
+        if line and not line.startswith(".") and not line.endswith(":"):
+            out.append(re.sub(r"\s+", " ", line))
+    return out
+
+
 def test_machine_code_lies_at_its_line():
     source = "def f(x, y):\n    a = x + y\n    b = a * y\n    return b - x\n"
     f = made(source, "f")
@@ -130,7 +140,8 @@ def test_machine_code_lies_at_its_line():
         assert not re.search(pattern, others)
 
 
-def test_scalar_vector_and_recursive_code_has_lines():
+def test_the_listing_is_the_code_that_runs():
+    """Debug locations change nothing of it, in scalar, vector and recursive code, and `emit` shows the same."""
     np = pytest.importorskip("numpy")
     source = """\
 def total(n):
@@ -152,6 +163,8 @@ def fib(n):
         [(types, size, rows), *_] = _core.listings(f)
         version = overdrive.explain(f).functions[0]["versions"][0]
         assert (types, size) == (version["types"], version["code_size"])
+        listed = [text for _, _, text in rows if not text.endswith(":")]
+        assert listed == instructions(overdrive.explain(f).emit("asm")), name
         lines = {line for line, is_out, _ in rows if line and not is_out}
         assert lines, name
 

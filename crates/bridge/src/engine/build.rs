@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use overdrive_base::flavour::Holder;
 use overdrive_base::layout::ObjectLayout;
 use overdrive_base::table::Entry as TableEntry;
-use overdrive_codegen::{Forced, Level, Line, Options, Services, Target};
+use overdrive_codegen::{CodegenError, Forced, Level, Line, Options, Services, Target};
 use overdrive_frontend_python::code::CodeObject;
 use overdrive_frontend_python::decode::decode;
 use overdrive_frontend_python::facts::{Entry, Fact, Note, Seen, Status, Translation, Typed};
@@ -281,7 +281,7 @@ fn make(prepared: Prepared) -> (Made, Unkept) {
     let Prepared { place, function, parts, process, cache } = prepared;
     let level = if parts.is_hasty { Level::Quick } else { Level::Full };
     let consts = parts.consts.addresses();
-    let mut code = compiler::outside_fork(|| generate(function, &process, consts, level, Texts::No, cache));
+    let mut code = compiler::outside_fork(|| generate(function, &process, consts, level, cache));
     let news = code.as_mut().ok().and_then(Code::take_news);
     if let Ok(code) = &code
         && (code.is_cached || news.is_some())
@@ -345,22 +345,13 @@ fn generate(
     process: &Process,
     consts: &[usize],
     level: Level,
-    texts: Texts,
     cache: Option<Cache<'_>>,
 ) -> Result<Code, JitError> {
     let target = target(process, consts, function.fastmath);
-    let keep = texts == Texts::Yes;
-    let options = Options { forced: debug::forced(), keep, level, ..Options::default() };
+    let options = Options { forced: debug::forced(), level, ..Options::default() };
     // What is made to fail is a test's.
     let cache = cache.filter(|_| options.forced == Forced::No);
     overdrive_jit::compile(CompileRequest { function, options }, &target, cache)
-}
-
-/// Whether LLVM IR and assembly are wanted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Texts {
-    Yes,
-    No,
 }
 
 /// LLVM IR and assembly of a version: it is compiled once more, and thrown away.
@@ -368,13 +359,10 @@ enum Texts {
 /// # Errors
 /// `RuntimeError` with the code generator's words.
 pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, String)> {
-    let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
-    let function = version.function().clone();
-    let consts = version.consts.addresses().to_vec();
-    let code = py.detach(|| {
-        compiler::outside_fork(|| generate(function, &process, &consts, Level::Full, Texts::Yes, None))
-    });
-    let code = code.map_err(|error| PyRuntimeError::new_err(error.to_string()))?.code;
+    let keep = |level| Options { keep: true, level, forced: debug::forced(), ..Options::default() };
+    let code = once_more(py, version, |function, target, level| {
+        overdrive_codegen::compile(function, target, &keep(level))
+    })?;
     let text = |t: Option<&str>| t.unwrap_or_default().to_owned();
     Ok((text(code.llvm_ir()), text(code.asm())))
 }
@@ -384,16 +372,24 @@ pub(crate) fn texts(py: Python<'_>, version: &Version) -> PyResult<(String, Stri
 /// # Errors
 /// `RuntimeError` with the code generator's words.
 pub(crate) fn listing(py: Python<'_>, version: &Version) -> PyResult<Vec<Line>> {
+    once_more(py, version, |function, target, level| {
+        let options = Options { level, forced: debug::forced(), ..Options::default() };
+        overdrive_codegen::listing(function, target, &options)
+    })
+}
+
+/// Generates code of a version again, of the IR that its own was made of, without the GIL.
+fn once_more<T: Send>(
+    py: Python<'_>,
+    version: &Version,
+    generate: impl Fn(&Function, &Target<'_>, Level) -> Result<T, CodegenError> + Send + Sync,
+) -> PyResult<T> {
     let process = process(py).ok_or_else(|| PyRuntimeError::new_err(LAYOUT_UNKNOWN))?;
     let function = version.function().clone();
     let consts = version.consts.addresses().to_vec();
     let level = if version.is_hasty { Level::Quick } else { Level::Full };
     let made = py.detach(|| {
-        compiler::outside_fork(|| {
-            let target = target(&process, &consts, function.fastmath);
-            let options = Options { forced: debug::forced(), level, ..Options::default() };
-            overdrive_codegen::listing(&function, &target, &options)
-        })
+        compiler::outside_fork(|| generate(&function, &target(&process, &consts, function.fastmath), level))
     });
     made.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }

@@ -1,8 +1,8 @@
 //! Machine code to be read beside its program: each instruction with the place that it comes from.
 //!
 //! In: a function as for `compile`. Out: its assembly, instruction by instruction. The code is generated once more, with debug
-//! locations, and thrown away: what runs was made without them. One
-//! instruction may come from several places, and then has one of them.
+//! locations, and thrown away: what runs was made without them. One instruction may come from several places, and then has
+//! one of them, or none.
 
 use inkwell::context::Context;
 use inkwell::targets::FileType;

@@ -11,10 +11,10 @@
 45
 
 ``jit`` compiles one function, ``start`` promotes hot functions of the running program, ``explain`` says
-what was compiled and why the rest was not. ``tensor`` views the memory of arrays and buffers without a
-copy, ``share`` and ``shm`` put it into memory that processes share, ``Arena`` hands out scratch memory.
-``kernel`` loads kernels from shared libraries, ``llm`` language models. ``prange`` and
-``set_num_threads`` are for parallel loops.
+what was compiled and why the rest was not, ``verify`` compares a call with CPython's. ``tensor`` views the
+memory of arrays and buffers without a copy, ``share`` and ``shm`` put it into memory that processes share,
+``Arena`` hands out scratch memory. ``kernel`` loads kernels from shared libraries, ``llm`` language models.
+``prange`` and ``set_num_threads`` are for parallel loops.
 Results are CPython's. The environment variable ``OVERDRIVE=0`` switches compiling off; so does an
 interpreter for which there is no extension, where there are no tensors either (``info`` says why).
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from overdrive import _loaded
 from overdrive._loaded import core as _core
-from overdrive.errors import Error, HandleError, NotCompiledError
+from overdrive.errors import DifferenceError, Error, HandleError, NotCompiledError
 
 if _core is not None:
     from overdrive._core import (
@@ -54,11 +54,13 @@ if TYPE_CHECKING:
     from overdrive.policy import Policy
     from overdrive.report import Report
     from overdrive.session import Session
+    from overdrive.verification import Verification
 
     _F = TypeVar("_F", bound=Callable[..., Any])
 
 __all__ = [
     "Arena",
+    "DifferenceError",
     "Error",
     "Explanation",
     "Handle",
@@ -68,6 +70,7 @@ __all__ = [
     "Report",
     "Session",
     "Tensor",
+    "Verification",
     "__version__",
     "attach",
     "demote",
@@ -86,6 +89,7 @@ __all__ = [
     "start",
     "stop",
     "tensor",
+    "verify",
     "zeros",
 ]
 
@@ -219,6 +223,25 @@ def explain(target: Any, /) -> Explanation:
     return explanation.explain(target)
 
 
+def verify(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Verification:
+    """Call ``fn`` in CPython and natively, on copies of the arguments, and compare to the last bit.
+
+    Result or exception with its traceback, arguments after the call, warnings, what was printed, and global
+    variables that ``fn`` binds are compared, in types, float bits, order, and in what objects share. The
+    native call is made several times, so that what is compiled anew for the types it saw runs, too. The
+    arguments themselves are not touched. ``fn`` is a Python function, a method, or what `jit` returned.
+    Raises TypeError, naming it, for an argument that has no copy (an open file, a generator, a lock).
+
+    >>> def mean(values):
+    ...     return sum(values) / len(values)
+    >>> bool(verify(mean, [1.0, 2.5]))
+    True
+    """
+    from overdrive import verification
+
+    return verification.verify(fn, args, kwargs)
+
+
 def info() -> dict[str, Any]:
     """Versions, processor, and which parts work on this interpreter (the start-up self-test).
 
@@ -235,6 +258,7 @@ _LAZY = {
     "Report": "report",
     "Session": "session",
     "Explanation": "explanation",
+    "Verification": "verification",
     "Handle": "handles",
 }
 

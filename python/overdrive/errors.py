@@ -23,5 +23,9 @@ class NotCompiledError(Error):
         return NotCompiledError, (self.name, self.reasons)
 
 
+class DifferenceError(Error):
+    """`Verification.check`: native code did something else than CPython. The text says what."""
+
+
 class HandleError(Error):
     """A handle of shared memory that leads nowhere: of another machine or container, cut, or released."""

@@ -179,12 +179,25 @@ def demote(fn: _F, /) -> _F:
     return fn
 
 
-def start(policy: str | Policy = "default", *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> Session:
+def start(
+    policy: str | Policy = "default",
+    *,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    verify: bool = False,
+    verify_calls: int = 3,
+) -> Session:
     """Begin to find hot functions and promote them while the program runs.
 
     ``policy`` is ``"default"``, ``"eager"``, ``"observe"`` or a `Policy`. ``only`` and ``skip`` name
     functions or files: ``"Parser.*"``, ``"tools.py"``, ``"tools.py::Parser.run"``. The returned `Session`
-    is a context manager. When promotion runs already (as under ``overdrive run``) the session joins it.
+    is a context manager. When promotion runs already (as under ``overdrive run``) the session joins it, as it
+    is.
+
+    With ``verify``, the first ``verify_calls`` calls of each function are run both ways on copies of their
+    arguments before native code goes in, and a function that differs stays in CPython: see
+    ``docs/settings.md``. No settings file is read: what a library starts must not depend on where the program
+    lies.
 
     >>> with start() as session:
     ...     pass
@@ -193,7 +206,7 @@ def start(policy: str | Policy = "default", *, only: Iterable[str] = (), skip: I
     """
     from overdrive import session
 
-    return session.start(policy, only, skip)
+    return session.start(policy, only, skip, verify, verify_calls)
 
 
 def stop() -> Report:

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import dataclass
     from typing import Any
+
+    from overdrive.first_calls import FirstCalls
 else:
     from overdrive._frozen import dataclass
 
@@ -42,6 +44,10 @@ class Row:
     """Seconds after the start, and the state that began then (``"compiling"``, ``"promoted"``, ...)."""
     samples: tuple[tuple[int, int], ...] = ()
     """Index in `Report.windows`, and samples of that window that were in the function itself."""
+    verified_calls: int | None = None
+    """First calls that ran both ways and were equal; ``None`` in a session that does not verify."""
+    differences: tuple[str, ...] = ()
+    """In which a first call natively differed from CPython."""
 
     @property
     def speedup(self) -> float | None:
@@ -77,12 +83,9 @@ class Report:
         return cls((), 0.0, 0, trouble)
 
     @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Report:
-        """Make a report of what the engine tells."""
-        rows = tuple(
-            Row(**{**row, **{name: tuple(row.get(name, ())) for name in ("notes", "events", "samples")}})
-            for row in data["rows"]
-        )
+    def from_data(cls, data: dict[str, Any], verifier: FirstCalls | None = None) -> Report:
+        """Make a report of what the engine tells, and the verifier where there is one."""
+        rows = tuple(_row(row, verifier) for row in data["rows"])
         windows, others = tuple(data.get("windows", ())), tuple(data.get("others", ()))
         return cls(rows, data["seconds"], data["samples"], data["trouble"], windows, others)
 
@@ -104,6 +107,11 @@ class Report:
             begin = end
         before, after = (part / all_ if all_ else None for part, all_ in zip(seen, taken, strict=True))
         return before, after
+
+    @property
+    def n_differences(self) -> int:
+        """Functions that did something else natively than in CPython."""
+        return sum(bool(row.differences) for row in self.rows)
 
     def to_json(self) -> str:
         """Return all fields as JSON; times are seconds. Fields may be added, none changes its meaning."""
@@ -134,6 +142,9 @@ class Report:
     def __str__(self) -> str:
         promoted = sum(row.state == "promoted" for row in self.rows)
         lines = [f"overdrive: {_count(promoted, 'promotion')} in {self.seconds:.1f} s"]
+        if self.n_differences:
+            functions = _count(self.n_differences, "function")
+            lines.append(f"overdrive: {functions} differed from CPython and got no native code")
         if self.trouble:
             lines.append(f"overdrive: {self.trouble}")
         if self.rows:
@@ -158,6 +169,26 @@ def native_periods(row: Row, seconds: float) -> list[tuple[float, float]]:
 
 _HEADER = ("function", "calls", "before", "after", "speed-up", "promoted at", "note")
 _LEFT = {0, len(_HEADER) - 1}
+
+
+_LISTS = ("notes", "events", "samples")
+
+
+def _row(data: dict[str, Any], verifier: FirstCalls | None) -> Row:
+    row: dict[str, Any] = {**data, **{name: tuple(data.get(name, ())) for name in _LISTS}}
+    if verifier is not None:
+        record = verifier.record_of(data["file"], data["line"], data["name"])
+        row["verified_calls"], notes = 0, ["not verified: loops that were entered while they ran"]
+        if record is not None:
+            row["verified_calls"], row["differences"] = record.verified_calls, record.differences
+            if record.not_verified is not None:
+                notes = [f"not verified: {record.not_verified}"]
+            else:
+                notes = [f"{_count(record.verified_calls, 'call')} verified"] if record.verified_calls else []
+        elif data["kind"] == "function" and not data["loops_entered"]:
+            notes = []
+        row["notes"] += tuple(notes)
+    return Row(**row)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from overdrive.first_calls import FirstCalls
+
 _hooks_installed = False
 _active: Session | None = None
 _last_report = Report.empty()
+_verifier: FirstCalls | None = None
 
 
 class Session:
@@ -52,14 +55,18 @@ class Session:
         self.stop()
 
 
-def start(policy: str | Policy, only: Iterable[str], skip: Iterable[str]) -> Session:
+def start(
+    policy: str | Policy, only: Iterable[str], skip: Iterable[str], verify: bool, verify_calls: int
+) -> Session:
     """See `overdrive.start`."""
-    global _active
+    global _active, _verifier
     if isinstance(policy, str):
         policy = Policy.named(policy)
     elif not isinstance(policy, Policy):
         raise TypeError(f"policy must be a str or a Policy, not {type(policy).__name__}")
     only, skip = _patterns("only", only), _patterns("skip", skip)
+    if type(verify_calls) is not int or verify_calls < 1:
+        raise ValueError(f"verify_calls is a whole number from 1 on, not {verify_calls!r}")
     off = _loaded.problem()
     if off is not None:
         session = Session(policy, only, skip, owner=False)
@@ -70,7 +77,13 @@ def start(policy: str | Policy, only: Iterable[str], skip: Iterable[str]) -> Ses
     owner = _core.session_start(policy, list(only), list(skip), own_files)
     session = Session(policy, only, skip, owner=owner)
     if owner:
-        _active = session
+        _active, _verifier = session, None
+        if verify:
+            # Not before: what it imports is of no use to a program that is not verified.
+            from overdrive.first_calls import FirstCalls
+
+            _verifier = FirstCalls(verify_calls)
+            _core.verify_with(_verifier)
     return session
 
 
@@ -84,6 +97,7 @@ def stop() -> Report:
 def _stop_running() -> Report:
     global _active, _last_report
     _active = None
+    _core.verify_with(None)
     _last_report = _report_of(_core.session_stop())
     return _last_report
 
@@ -91,7 +105,7 @@ def _stop_running() -> Report:
 def _report_of(data: dict[str, Any] | None) -> Report:
     if data is None:
         return Report.empty("no session in this process")
-    return Report.from_data(data)
+    return Report.from_data(data, _verifier)
 
 
 def _patterns(name: str, patterns: Iterable[str]) -> tuple[str, ...]:
@@ -121,4 +135,5 @@ def _at_exit() -> None:
 def _after_fork() -> None:
     global _active
     _active = None
+    _core.verify_with(None)
     _core.session_after_fork()

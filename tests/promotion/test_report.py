@@ -73,7 +73,8 @@ def test_nothing_promoted_and_why():
 def test_json_has_every_field():
     data = json.loads(report({}).to_json())
     added = {"events": [], "samples": [], "share_before": None, "share_after": None}
-    assert data["rows"][0] == {**ROW, **added, "speedup": ROW["before"] / ROW["after"]}
+    unverified = {"verified_calls": None, "differences": []}
+    assert data["rows"][0] == {**ROW, **added, **unverified, "speedup": ROW["before"] / ROW["after"]}
     assert (data["seconds"], data["windows"], data["others"]) == (12.34, [], [])
 
 

@@ -4,7 +4,8 @@
 //! `__main__` are prepared by the face. The program then runs at the bottom of the thread's frame stack (our own
 //! frames are unlinked), through the functions that CPython's own `main` calls, so tracebacks, exit
 //! statuses and messages are its own; at the end the process exits as `python` does. It does not return.
-//! It also prints the report, after everything the program printed: in the last step of finalisation.
+//! It also prints the report, after everything the program printed, in the last step of finalisation, and can make a
+//! status of 0 one of 1.
 
 #![expect(unsafe_code, reason = "these are CPython's C entry points, called in the order of its main()")]
 
@@ -197,6 +198,40 @@ fn print_at_end(text: String, file: Option<PathBuf>, said: String) {
     }
 }
 
+/// The process that is to fail; a fork is not.
+static FAILS: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the process end with status 1 where it would have ended with 0, by whatever way it ends but `os._exit` and
+/// signals.
+///
+/// # Errors
+/// `MemoryError`.
+#[pyfunction]
+fn fail_at_end() -> PyResult<()> {
+    // glibc's: it hands over the status, and when the function calls `exit` it goes on with that one.
+    unsafe extern "C" {
+        fn on_exit(
+            function: extern "C" fn(c_int, *mut std::ffi::c_void),
+            argument: *mut std::ffi::c_void,
+        ) -> c_int;
+    }
+    if FAILS.swap(std::process::id(), Ordering::Relaxed) == std::process::id() {
+        return Ok(());
+    }
+    // SAFETY: the function touches nothing of Python, and the argument is not used.
+    match unsafe { on_exit(fail_instead, null_mut()) } {
+        0 => Ok(()),
+        _ => Err(pyo3::exceptions::PyMemoryError::new_err("the C library keeps no more exit functions")),
+    }
+}
+
+extern "C" fn fail_instead(status: c_int, _: *mut std::ffi::c_void) {
+    if status == 0 && FAILS.load(Ordering::Relaxed) == std::process::id() {
+        // SAFETY: called by `exit`; glibc goes on with the exit functions that are left, and ends with this status.
+        unsafe { libc::exit(1) }
+    }
+}
+
 extern "C" fn print_pending() {
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
@@ -253,5 +288,6 @@ fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// Adds this module's functions to `overdrive._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run_program, module)?)?;
-    module.add_function(wrap_pyfunction!(print_at_end, module)?)
+    module.add_function(wrap_pyfunction!(print_at_end, module)?)?;
+    module.add_function(wrap_pyfunction!(fail_at_end, module)?)
 }

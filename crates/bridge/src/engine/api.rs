@@ -11,7 +11,7 @@ use pyo3::{ffi, wrap_pyfunction};
 
 use super::run::UnitBody;
 use super::unit::{Kind, Unit, Wants};
-use super::{debug, errors, explain, jit, promotion};
+use super::{debug, errors, explain, jit, promotion, verify};
 use crate::mechanics::{selftest, stub};
 use crate::objects::vectors;
 use crate::promote::When;
@@ -32,6 +32,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(debug_force, module)?)?;
     module.add_function(wrap_pyfunction!(debug_exit_count, module)?)?;
     module.add_function(wrap_pyfunction!(debug_enter_loops, module)?)?;
+    verify::register(module)?;
     super::parallel::register(module)?;
     super::cache::register(module)?;
     crate::promote::register(module, Arc::new(promotion::Overdrive))

@@ -28,6 +28,7 @@ mod parallel;
 // What people see.
 mod jit;
 mod promotion;
+mod verify;
 mod explain;
 mod debug;
 mod errors;

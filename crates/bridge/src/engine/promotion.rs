@@ -14,6 +14,7 @@ use pyo3::types::{PyCode, PyFunction};
 use super::explain;
 use super::run::UnitBody;
 use super::unit::{Kind, Unit, Wants, units_of};
+use super::verify;
 use crate::mechanics::{osr, selftest, stub};
 use crate::promote::{Engine, Progress, Stats, Ticket, When};
 
@@ -22,7 +23,11 @@ pub(crate) struct Overdrive;
 
 impl Engine for Overdrive {
     fn promote(&self, function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticket> {
-        promote(function, when)
+        if verify::is_on() {
+            verify::promote(exact_function(function)?, when)
+        } else {
+            promote(function, when)
+        }
     }
 
     fn demote(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -60,6 +65,23 @@ impl Engine for Overdrive {
 /// # Errors
 /// `TypeError` when it is no Python function; what building a code object raises.
 pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticket> {
+    promote_with(function, when, Ticket::new(Progress::Pending))
+}
+
+/// As [`promote`], for somebody who holds `ticket` already.
+///
+/// # Errors
+/// As [`promote`].
+pub(crate) fn promote_for(function: &Bound<'_, PyAny>, when: When, ticket: &Ticket) -> PyResult<()> {
+    let known = promote_with(function, when, ticket.clone())?;
+    if !known.is(ticket) {
+        // Another function of the same code came first.
+        ticket.set(known.progress());
+    }
+    Ok(())
+}
+
+fn promote_with(function: &Bound<'_, PyAny>, when: When, ticket: Ticket) -> PyResult<Ticket> {
     let function = exact_function(function)?;
     let code = function.getattr("__code__")?;
     let (globals, builtins) = dictionaries(function);
@@ -87,7 +109,6 @@ pub(crate) fn promote(function: &Bound<'_, PyAny>, when: When) -> PyResult<Ticke
     }
     let unit = Unit::new(Kind::Promoted, false, Wants::default(), &code, globals, builtins);
     unit.waits.set(when == When::NextCall);
-    let ticket = Ticket::new(Progress::Pending);
     unit.state.borrow_mut().ticket = Some(ticket.clone());
     let stub = stub::build(&code, Box::new(UnitBody(Arc::clone(&unit))))?;
     unit.set_stub(&stub)?;

@@ -105,6 +105,11 @@ impl Ticket {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
+    /// Whether both are the same ticket.
+    pub fn is(&self, other: &Ticket) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Moves on; called by the engine.
     pub fn set(&self, progress: Progress) {
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = progress;

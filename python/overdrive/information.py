@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from typing import Any
 
 import overdrive
-from overdrive import _loaded
+from overdrive import _loaded, settings
 
 
 def collect() -> dict[str, Any]:
@@ -20,6 +21,7 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "extension": None if _loaded.core is None else _loaded.core.__file__,
     }
+    facts["settings"] = _settings()
     off = _loaded.problem()
     facts["on"] = off is None
     if off is not None:
@@ -28,6 +30,14 @@ def collect() -> dict[str, Any]:
         facts.update(_loaded.core.info())
         facts["cache"] = of_cache()
     return facts
+
+
+def _settings() -> str | None:
+    """Tell which settings are in force in the working directory, or what is wrong with them."""
+    try:
+        return settings.find(os.getcwd()).file
+    except (settings.SettingsError, OSError) as error:
+        return str(error)
 
 
 def of_cache() -> dict[str, Any]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 
+from overdrive import settings
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from overdrive.session import Session
+    from overdrive.report import Report
 
 HELP = """\
 usage: overdrive run [options] script.py [argument …]
@@ -33,18 +35,28 @@ options:
                       the function's qualified name, its file, and file::name; * and ? stand for any
                       characters
   --skip PATTERN      never promote these; may be given several times
+  --verify            before a function is promoted, run it both ways, native and in CPython, on copies of
+                      the arguments of its first calls, compare, and keep what differs out. Where that is
+                      the case a program that ends with status 0 ends with 1. The program itself gets
+                      CPython's results; functions that print, write or read the clock are not verified
+  --no-verify         not so, whatever the settings say
+  --verify-calls N    how many first calls (3)
   --report FORMAT     text (default), json, html, or none. html is one page with a time line of promotions,
                       where the time went before and after, and the sources, each line shaded by how it ran;
                       it goes to overdrive-report.html in the working directory, or where --report-file says
   --report-file FILE  write the report to FILE instead of standard error
   -q, --quiet         the same as --report none
+  --no-settings       ignore pyproject.toml
   -h, --help          this text
+
+Options are also read from the table [tool.overdrive] of a pyproject.toml, the nearest that has one from the
+script's directory upwards (with -m and -, from the working directory): policy, only, skip, report,
+report-file, verify, verify-calls. The command line goes first: --only replaces the file's list, --skip adds
+to it.
 
 With OVERDRIVE=0 in the environment the program runs as it is.
 """
 
-_POLICIES = ("default", "eager", "observe")
-_FORMATS = ("text", "json", "html", "none")
 _HTML_FILE = "overdrive-report.html"
 
 # What plain `python script.py` has imported when the script begins; anything else that a file of the
@@ -58,13 +70,12 @@ _PRELOADED = frozenset(
 )
 
 
-class _Options:
+class _Options(settings.Settings):
+    """The command line's own settings, and what is to be run."""
+
     def __init__(self) -> None:
-        self.policy = "default"
-        self.only: list[str] = []
-        self.skip: list[str] = []
-        self.report = "text"
-        self.report_file: str | None = None
+        super().__init__()
+        self.reads_settings = True
         self.module: str | None = None
         self.program: list[str] = []
 
@@ -82,6 +93,8 @@ def main(arguments: list[str]) -> NoReturn:
         path = sys.path[:]
         if not sys.flags.safe_path:
             del sys.path[0]
+        if options.reads_settings:
+            _obey(options, _found(options))
         _start(options)
         sys.path[:] = path
     kind, target = _prepare(options)
@@ -100,7 +113,11 @@ def _parse(arguments: list[str]) -> _Options:
             sys.exit(0)
         elif argument in ("-q", "--quiet"):
             options.report = "none"
-        elif name in ("--policy", "--only", "--skip", "--report", "--report-file"):
+        elif argument in ("--verify", "--no-verify"):
+            options.verify = argument == "--verify"
+        elif argument == "--no-settings":
+            options.reads_settings = False
+        elif name in _WITH_VALUE:
             if not equals:
                 if not rest:
                     _usage(f"{name} needs a value")
@@ -129,23 +146,49 @@ def _parse(arguments: list[str]) -> _Options:
     return options
 
 
+_WITH_VALUE = ("--policy", "--only", "--skip", "--report", "--report-file", "--verify-calls")
+
+
 def _set(options: _Options, name: str, value: str) -> None:
-    if name == "--policy":
-        options.policy = _one_of(name, value, _POLICIES)
-    elif name == "--report":
-        options.report = _one_of(name, value, _FORMATS)
-    elif name == "--report-file":
-        options.report_file = os.path.abspath(value)
-    elif name == "--only":
-        options.only.append(value)
+    try:
+        if name == "--policy":
+            options.policy = settings.one_of(settings.POLICIES)(value)
+        elif name == "--report":
+            options.report = settings.one_of(settings.FORMATS)(value)
+        elif name == "--report-file":
+            options.report_file = os.path.abspath(value)
+        elif name == "--verify-calls":
+            options.verify_calls = settings.number_of_calls(int(value) if value.isdecimal() else value)
+        elif name == "--only":
+            options.only.append(value)
+        else:
+            options.skip.append(value)
+    except ValueError as error:
+        _usage(f"{name} {error}")
+
+
+def _found(options: _Options) -> settings.Settings:
+    """Return the settings of the program's project; a mistake in them ends the command."""
+    if options.module is None and options.program[0] != "-":
+        script = _absolute(options.program[0])
+        directory: str | None = script if os.path.isdir(script) else _directory_of(script)
     else:
-        options.skip.append(value)
+        directory = _working_directory()
+    if directory is None:
+        return settings.Settings()
+    try:
+        return settings.find(directory)
+    except settings.SettingsError as error:
+        sys.stderr.write(f"overdrive run: {error}\n")
+        sys.exit(2)
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        _usage(f"{name} is one of {', '.join(allowed)}, not {value!r}")
-    return value
+def _obey(options: _Options, found: settings.Settings) -> None:
+    """Fill in what the command line left open."""
+    options.skip = found.skip + options.skip
+    for name in ("policy", "only", "report", "report_file", "verify", "verify_calls"):
+        if not getattr(options, name) and not (name == "verify" and options.verify is False):
+            setattr(options, name, getattr(found, name))
 
 
 def _usage(problem: str) -> NoReturn:
@@ -162,10 +205,11 @@ def _start(options: _Options) -> None:
     import overdrive
     from overdrive import _loaded
 
+    report_as = options.report or "text"
     # Imported now, not at the end, when the program's own files are in front.
-    if options.report == "json":
+    if report_as == "json":
         import json  # noqa: F401
-    elif options.report == "html":
+    elif report_as == "html":
         options.report_file = options.report_file or os.path.abspath(_HTML_FILE)
         from overdrive.html import report  # noqa: F401
 
@@ -174,25 +218,31 @@ def _start(options: _Options) -> None:
     def finish() -> None:
         if os.getpid() != process:
             return
-        if options.report == "html":
-            _print_page(session, options)
-            return
         report = session.stop()
-        if options.report == "text":
+        if report.n_differences:
+            _loaded.core.fail_at_end()
+        if report_as == "text":
             _loaded.core.print_at_end(f"{report}\n", options.report_file)
-        elif options.report == "json":
+        elif report_as == "json":
             _loaded.core.print_at_end(f"{report.to_json()}\n", options.report_file)
+        elif report_as == "html":
+            _print_page(report, options)
 
     # Registered before anything of the program, so that it runs behind all its exit functions.
     atexit.register(finish)
-    session = overdrive.start(options.policy, only=options.only, skip=options.skip)
+    session = overdrive.start(
+        options.policy or "default",
+        only=options.only,
+        skip=options.skip,
+        verify=options.verify or False,
+        verify_calls=options.verify_calls or settings.VERIFY_CALLS,
+    )
 
 
-def _print_page(session: Session, options: _Options) -> None:
+def _print_page(report: Report, options: _Options) -> None:
     """Make the page at the end of the program; what goes wrong with it is not the program's fault."""
     from overdrive import _loaded
 
-    report = session.stop()
     program = f"-m {options.module}" if options.module is not None else options.program[0]
     try:
         text = report.html(title=f"overdrive run {program}")

@@ -299,6 +299,7 @@ class Comparison:
 
 _MISSING = object()
 _HEAP_TYPE = 1 << 9
+_BASE_TYPE = 1 << 10  # what a class statement makes can be inherited from
 _METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -325,6 +326,11 @@ def is_written_in_c(kind: type) -> bool:
         if isinstance(member, types.BuiltinFunctionType) and member.__self__ is kind:
             return True
     return False
+
+
+def is_ours(x: Any, kind: str) -> bool:
+    """Whether ``x`` is an object of the extension's type of that name, ``"JitFunction"`` or ``"Native"``."""
+    return type(x).__qualname__ == kind and not type(x).__flags__ & _BASE_TYPE
 
 
 def contents(cell: Any) -> Any:

@@ -14,6 +14,8 @@ import sys
 import types
 from typing import Any
 
+from overdrive.comparing import is_ours
+
 _ATOMS = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented), slice}
 )
@@ -98,7 +100,7 @@ class Copier:
                         self._arrays.append(x)
                 elif kind is bytearray:
                     n_bytes += len(x)
-                elif kind.__qualname__ == "JitFunction" and callable(x):
+                elif is_ours(x, "JitFunction"):
                     self._themselves.append(x)
                 else:
                     work.extend(gc.get_referents(x))

@@ -18,7 +18,7 @@ from abc import ABCMeta
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
-from overdrive.comparing import contents, is_written_in_c
+from overdrive.comparing import contents, is_ours, is_written_in_c
 
 _DATA = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)}
@@ -83,6 +83,9 @@ _ODD_INSTRUCTIONS = {
 }
 
 
+_MOST_OBJECTS = 2_000_000
+
+
 class Objection(Exception):
     """Why a call cannot be repeated unnoticed, as ``"line 12 calls print"``."""
 
@@ -93,6 +96,8 @@ class Reach:
     def __init__(self, function: types.FunctionType, code: types.CodeType, values: list[Any]) -> None:
         self.shared: list[tuple[str, Any]] = []
         """Mutable objects and classes that are not copied, and how they were found."""
+        self.draws = False
+        """Whether it may draw from the common random numbers of `random`."""
         self.objection: str | None = None
         """None, or a sentence: ``"line 12 calls print"``."""
         # Kept, as an id must not be used again. What was copied may be shared under another name.
@@ -203,6 +208,10 @@ class Reach:
         seen = self._seen if is_shared else self._seen_copied
         work = [value]
         while work:
+            if len(seen) > _MOST_OBJECTS:
+                raise self._object(
+                    f"uses {name}, from which more than {_MOST_OBJECTS:,} objects can be reached"
+                )
             x = work.pop()
             kind = type(x)
             if kind in _DATA or id(x) in seen:
@@ -236,7 +245,7 @@ class Reach:
 
     def _function(self, x: Any, name: str) -> bool:
         """Whether ``x`` is something to be called that may be; what it is made of is looked at, too."""
-        if type(x).__qualname__ == "JitFunction" and hasattr(x, "__wrapped__"):
+        if is_ours(x, "JitFunction"):
             x = x.__wrapped__
         if isinstance(x, types.FunctionType):
             if x.__module__ is not None and x.__module__.partition(".")[0] == "numpy":
@@ -246,7 +255,9 @@ class Reach:
                 self._value(more, f"a variable of {name}", is_shared=True)
         elif isinstance(x, types.MethodType):
             random = sys.modules.get("random")
-            if random is None or x.__self__ is not getattr(random, "_inst", self):
+            if random is not None and x.__self__ is getattr(random, "_inst", self):
+                self.draws = True
+            else:
                 self._value(x.__func__, name, is_shared=True)
                 self._value(x.__self__, f"the object of {name}", is_shared=True)
         elif isinstance(x, types.BuiltinFunctionType):
@@ -275,7 +286,9 @@ class Reach:
                 raise self._object(f"calls {name}")
         elif isinstance(owner, type):
             self._class(owner, name)
-        elif random is None or owner is not getattr(random, "_inst", self):
+        elif random is not None and owner is getattr(random, "_inst", self):
+            self.draws = True
+        else:
             self._value(owner, f"the object of {name}", is_shared=True)
 
     def _numpy(self, x: Any, name: str) -> bool:
@@ -290,7 +303,7 @@ class Reach:
         for base in kind.__mro__:
             if base in self._classes or base in _TYPES or _is_error(base):
                 continue
-            if base.__module__ == "itertools" or base.__qualname__ == "partial":
+            if base.__module__ == "itertools" or (base.__module__, base.__name__) == ("functools", "partial"):
                 continue
             if np is not None and (
                 issubclass(base, np.generic)
@@ -333,7 +346,7 @@ _NOT_METHODS = frozenset(
 def original_code(code: types.CodeType) -> types.CodeType:
     """Return the code object as it was written, behind what promotion put in."""
     last: Any = code.co_consts[-1] if code.co_consts else None
-    if type(last).__qualname__ == "Native" and hasattr(last, "original"):
+    if is_ours(last, "Native"):
         original: types.CodeType = last.original
         return original
     return code

@@ -13,7 +13,7 @@ import types
 from typing import Any, NamedTuple
 
 from overdrive import verification
-from overdrive.copying import CannotCopy
+from overdrive.copying import CannotCopy, Copier
 from overdrive.effects import Reach
 
 MOST_BYTES = 64 << 20
@@ -74,6 +74,8 @@ class FirstCalls:
     ) -> Record:
         positional, keywords = _as_called(code, arguments)
         try:
+            # First of all, because it is bounded: that they are not too much.
+            Copier({f"args[{i}]": value for i, value in enumerate(arguments)}, MOST_BYTES)
             objection = Reach(function, code, list(arguments)).objection
             if objection is not None:
                 return record._replace(not_verified=objection)

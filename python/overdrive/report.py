@@ -185,8 +185,8 @@ def _row(data: dict[str, Any], verifier: FirstCalls | None) -> Row:
                 notes = [f"not verified: {record.not_verified}"]
             else:
                 notes = [f"{_count(record.verified_calls, 'call')} verified"] if record.verified_calls else []
-        elif data["kind"] == "function" and not data["loops_entered"]:
-            notes = []
+        elif data["kind"] == "function":
+            notes = ["waits for a call to verify"] if data["state"] == "compiling" else []
         row["notes"] += tuple(notes)
     return Row(**row)
 

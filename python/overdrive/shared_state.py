@@ -19,7 +19,8 @@ from overdrive.effects import MUTABLE
 class Snapshot:
     """What is in ``shared``, pairs of name and object, at this moment.
 
-    Raises `CannotCopy` for an object whose contents cannot be kept.
+    Raises `CannotCopy` for an object whose contents cannot be kept, and when they take more than
+    ``most_bytes``.
 
     >>> table = [1, 2]
     >>> snapshot = Snapshot([("table", table)])
@@ -30,7 +31,12 @@ class Snapshot:
     (None, [1, 2])
     """
 
-    def __init__(self, shared: list[tuple[str, Any]]) -> None:
+    def __init__(self, shared: list[tuple[str, Any]], most_bytes: int | None = None) -> None:
+        n_bytes = 0
+        for name, x in shared:
+            n_bytes += getattr(x, "nbytes", 0) or (8 * len(x) if type(x) in MUTABLE else 64)
+            if most_bytes is not None and n_bytes > most_bytes:
+                raise CannotCopy(f"{name} holds more than {most_bytes >> 20} MiB")
         self._kept = [(name, x, _kept(name, x)) for name, x in shared]
 
     def changes(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from overdrive import _loaded
-from overdrive.comparing import Comparison, Difference, contents, name_of, shorten
+from overdrive.comparing import Comparison, Difference, contents, is_ours, name_of, shorten
 from overdrive.copying import CannotCopy, Copier
 from overdrive.effects import Reach, original_code
 from overdrive.errors import DifferenceError, NotCompiledError
@@ -180,15 +180,16 @@ class _Target:
         self._bound = _bound_globals(self.code)
         self._globals: dict[str, Any] = {}
         self._twin: Any = None
-        self._snapshot = self._shared(list(values.values()))
+        self._snapshot = self._shared(list(values.values()), most_bytes)
 
-    def _shared(self, values: list[Any]) -> Snapshot:
+    def _shared(self, values: list[Any], most_bytes: int | None) -> Snapshot:
         """Remember what else the runs share: its contents are put back after each."""
         reach = Reach(self.function, self.code, values)
         if reach.objection is not None:
             self.notes.append(f"{reach.objection}: what it changes elsewhere, each run changed")
+        self._draws = reach.draws or not self._is_silent
         try:
-            return Snapshot(reach.shared)
+            return Snapshot(reach.shared, most_bytes)
         except CannotCopy as error:
             if self._is_silent:
                 raise
@@ -275,7 +276,8 @@ class _Target:
         """Remember the global variables that the function binds, and the state of random numbers."""
         scope = self.function.__globals__
         self._globals = {name: scope.get(name, _MISSING) for name in self._bound}
-        self._random = _random_states()
+        # Not for nothing: what other threads draw meanwhile would be drawn again.
+        self._random = _random_states() if self._draws else []
         try:
             yield
         finally:
@@ -322,7 +324,7 @@ def _is_function(function: Any) -> bool:
 
 
 def _is_jitted(function: Any) -> bool:
-    return type(function).__qualname__ == "JitFunction" and hasattr(function, "__wrapped__")
+    return is_ours(function, "JitFunction")
 
 
 def _counts(native: Any) -> tuple[int, int]:

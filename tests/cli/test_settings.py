@@ -137,6 +137,10 @@ def test_the_command_line_goes_first(tmp_path):
     # --only replaces, --skip adds.
     assert overdrive(tmp_path, "run", "--only", "g", "--only", "f", "program.py").status == 0
     assert rows(tmp_path) == {"f"}
+    write(tmp_path, {"src/program.py": SCRIPT})
+    for pattern, found in [("src/program.py::f", {"f"}), ("rc/program.py", set()), ("src/*.py", {"f"})]:
+        assert overdrive(tmp_path, "run", "--only", pattern, "src/program.py").status == 0
+        assert rows(tmp_path) == found
     assert overdrive(tmp_path, "run", "--skip", "f", "program.py").status == 0
     assert rows(tmp_path) == set()
     assert overdrive(tmp_path, "run", "--report-file", "other.json", "program.py").status == 0

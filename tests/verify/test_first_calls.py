@@ -174,6 +174,28 @@ for i in range(5):
     assert not rows["order"]["differences"]
 
 
+def test_the_default_policy(tmp_path):
+    source = """\
+import time
+import overdrive
+session = overdrive.start()  # joins the command's
+def hot(n):
+    s = 0
+    for i in range(n):
+        s += i * i
+    return s
+def is_promoted():
+    return any(row.name == "hot" and row.state == "promoted" for row in session.report().rows)
+end = time.monotonic() + 60
+while time.monotonic() < end and not is_promoted():
+    pause = time.monotonic() + 0.2
+    while time.monotonic() < pause:
+        assert hot(2000) == 2664667000
+"""
+    outcome, rows = verified(tmp_path, source, "--only", "hot", policy="default")
+    assert outcome.status == 0 and rows["hot"]["verified_calls"] == 3 and rows["hot"]["native_calls"] > 0
+
+
 def test_the_table_names_it(tmp_path):
     write(tmp_path, {"program.py": WRONG})
     outcome = run(

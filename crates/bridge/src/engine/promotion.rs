@@ -35,6 +35,11 @@ impl Engine for Overdrive {
     }
 
     fn enter_loops(&self, code: &Bound<'_, PyAny>) -> PyResult<Ticket> {
+        if verify::is_on() && stub::refusal(code)?.is_none() {
+            // Of a function: its calls are verified first. A body that runs once has none.
+            let why = "its running loops stay in CPython: only its calls can be verified";
+            return Ok(Ticket::new(Progress::Refused(vec![why.to_owned()])));
+        }
         super::loops::arm(code)
     }
 

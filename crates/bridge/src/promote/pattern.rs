@@ -1,16 +1,22 @@
 //! Patterns that name functions: `only=` and `skip=` of a session, `--only` and `--skip` of the command.
 //!
 //! `*` stands for any text, `?` for one character. A pattern is compared with the qualified name, with the
-//! file (whole path or last part), and with `file::name`; one match is enough.
+//! file (whole path, last part, or as many last parts as it has), and with `file::name`; one match is enough.
 
 /// Whether `pattern` names the function `name` of `file`.
 pub(super) fn names(pattern: &str, file: &str, name: &str) -> bool {
+    if let Some((in_file, in_name)) = pattern.split_once("::") {
+        return is_file(in_file, file) && glob(in_name, name);
+    }
+    glob(pattern, name) || is_file(pattern, file)
+}
+
+fn is_file(pattern: &str, file: &str) -> bool {
     let base = file.rsplit('/').next().unwrap_or(file);
     let stem = base.strip_suffix(".py").unwrap_or(base);
-    if let Some((in_file, in_name)) = pattern.split_once("::") {
-        return [file, base, stem].iter().any(|part| glob(in_file, part)) && glob(in_name, name);
-    }
-    [name, file, base, stem].iter().any(|part| glob(pattern, part))
+    let is_relative = pattern.contains('/') && !pattern.starts_with('/');
+    [file, base, stem].iter().any(|part| glob(pattern, part))
+        || (is_relative && glob(&format!("*/{pattern}"), file))
 }
 
 /// Whether `pattern` names `file` by its path: its part for the file has a `/`.
@@ -63,6 +69,10 @@ mod tests {
             ("tools.py::Parser.run", true),
             ("tools::P*", true),
             ("other::Parser.run", false),
+            ("u/tools.py", true),
+            ("u/*.py::Parser.run", true),
+            ("v/tools.py", false),
+            ("/u/tools.py", false),
             ("Parser.ru?", true),
             ("Parser.run?", false),
             ("", false),

@@ -192,7 +192,8 @@ while time.monotonic() < end and not is_promoted():
     while time.monotonic() < pause:
         assert hot(2000) == 2664667000
 """
-    outcome, rows = verified(tmp_path, source, "--only", "hot", policy="default")
+    outcome, rows = verified(tmp_path, source, policy="default")
+    assert not {"deepcopy", "_deepcopy_dict"} & set(rows)
     assert outcome.status == 0 and rows["hot"]["verified_calls"] == 3 and rows["hot"]["native_calls"] > 0
 
 

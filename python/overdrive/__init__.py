@@ -266,6 +266,20 @@ def info() -> dict[str, Any]:
     return information.collect()
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give IPython the magics, for ``%load_ext overdrive``."""
+    from overdrive import ipython
+
+    ipython.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take them away again, for ``%unload_ext overdrive``."""
+    from overdrive import ipython
+
+    ipython.unload(shell)
+
+
 _LAZY = {
     "Policy": "policy",
     "Report": "report",

@@ -88,6 +88,11 @@ def start(
     return session
 
 
+def active() -> Session | None:
+    """Return the session that `start` began in this process, while it runs."""
+    return _active
+
+
 def stop() -> Report:
     """See `overdrive.stop`."""
     if _active is not None:

@@ -30,11 +30,13 @@ impl Tx<'_> {
                 });
                 self.cur = Some(fresh);
                 let made = self.box_fresh(n.flavour, n.v);
+                // Who owns the old box owns null here.
+                let (n_owners, n_others) = self.share(n, result);
+                (0..n_owners + n_others).for_each(|_| self.emit0(Inst::IncRef(made)));
                 self.terminate(Terminator::Jump(done, vec![made]));
                 self.cur = Some(old);
-                if b.own != Own::Owned {
-                    self.emit0(Inst::IncRef(b.v));
-                }
+                let n_taken = n_others + usize::from(b.own != Own::Owned);
+                (0..n_taken).for_each(|_| self.emit0(Inst::IncRef(b.v)));
                 self.terminate(Terminator::Jump(done, vec![b.v]));
                 self.cur = Some(done);
                 Obj::new(result, Own::Owned, ty)
@@ -53,23 +55,43 @@ impl Tx<'_> {
 
     /// A computed float is boxed once: the locals that hold it keep the object (identity decides `nan in [nan]`).
     pub(crate) fn remember_box(&mut self, n: Num, v: Value) {
-        if !matches!(n.flavour, Flavour::Float | Flavour::NpF64) || self.forgetful {
-            return;
+        let (_, n_holders) = self.share(Num { boxed: None, ..n }, v);
+        (0..n_holders).for_each(|_| self.emit0(Inst::IncRef(v)));
+    }
+
+    /// Gives the object `v` to all that hold the same float with the same box, or with none: how many owned that box, and
+    /// how many did not. While boxes are not remembered, only the parts of the tuple that is being made are asked.
+    fn share(&mut self, n: Num, v: Value) -> (usize, usize) {
+        let (mut n_owners, mut n_others) = (0, 0);
+        if !matches!(n.flavour, Flavour::Float | Flavour::NpF64) {
+            return (n_owners, n_others);
         }
-        let mut n_holders = 0;
-        let n_locals = self.f.code.localsplus.len();
+        let (n_locals, stack) = match (self.forgetful, self.tuple_at) {
+            (false, _) => (self.f.code.localsplus.len(), 0),
+            (true, Some(at)) => (0, at),
+            (true, None) => return (n_owners, n_others),
+        };
         let locals = self.st.locals.iter_mut().take(n_locals);
-        for val in locals.chain(self.st.stack.iter_mut()) {
+        for val in locals.chain(self.st.stack.iter_mut().skip(stack)) {
             val.each_num(&mut |held| {
-                if held.v == n.v && held.flavour == n.flavour && held.boxed.is_none() {
-                    held.boxed = Some(Boxed { v, own: Own::Owned, maybe_null: false });
-                    n_holders += 1;
+                if held.v != n.v || held.flavour != n.flavour {
+                    return;
                 }
+                match held.boxed {
+                    None => n_others += 1,
+                    Some(old) if old.maybe_null && n.boxed.is_some_and(|b| b.v == old.v) => {
+                        if old.own == Own::Owned {
+                            n_owners += 1;
+                        } else {
+                            n_others += 1;
+                        }
+                    }
+                    Some(_) => return,
+                }
+                held.boxed = Some(Boxed { v, own: Own::Owned, maybe_null: false });
             });
         }
-        for _ in 0..n_holders {
-            self.emit0(Inst::IncRef(v));
-        }
+        (n_owners, n_others)
     }
 
     /// Whether the number `depth` entries below the top is held elsewhere too, where it is read again: then both must have
@@ -135,8 +157,11 @@ impl Tx<'_> {
             Val::Num(n) => self.box_num(n),
             Val::Tuple(parts) => {
                 let n = parts.len();
+                let outer = self.tuple_at;
+                self.tuple_at = outer.or(Some(self.st.stack.len()));
                 self.st.stack.extend(parts);
                 self.box_top(n);
+                self.tuple_at = outer;
                 let args = self.top_refs(n);
                 let v = self.call(TableEntry::BuildTuple, args);
                 self.push(Val::Obj(Obj::new(v, Own::Owned, ObjTy::Exact(KnownType::Tuple))));

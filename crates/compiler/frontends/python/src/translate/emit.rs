@@ -132,6 +132,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) skip_until: usize,
     /// Boxes of computed floats are not remembered at present.
     pub(crate) forgetful: bool,
+    /// Where on the stack the parts of the outermost virtual tuple begin that is being made an object.
+    pub(crate) tuple_at: Option<usize>,
     /// A virtual iterator was needed as an object: the translation must not be used.
     pub(crate) impossible: bool,
     /// Of module code only the loop nest at the entry is translated: its blocks.
@@ -191,6 +193,7 @@ impl<'a> Tx<'a> {
             typed: Vec::new(),
             skip_until: 0,
             forgetful: false,
+            tuple_at: None,
             impossible: false,
             nest: None,
             cached: Vec::new(),

@@ -442,6 +442,7 @@ impl Tx<'_> {
             self.terminate(Terminator::Exit(e));
             return;
         }
+        // The locals are about to go. What a tuple holds twice is one object nevertheless.
         self.forgetting(|tx| tx.box_top(1));
         let Val::Obj(o) = self.pop() else { return };
         let v = self.owned_ref(&o);

@@ -26,6 +26,7 @@ help:
 	@echo "              the cache; make bench OPTIONS=--help says what can be chosen"
 	@echo "make bench-llm measure language models beside llama.cpp, write docs/benchmarks-llm.md (builds llama.cpp once, 7 minutes);"
 	@echo "              make bench-llm OPTIONS=\"--models smollm2,1b,8b\"; OPTIONS=--help says what can be chosen"
+	@echo "make bench-programs PY=3.11 measure real programs plain and under overdrive run, write docs/benchmarks-programs.md"
 	@echo "make package-tests PY=3.12 the test suites of mpmath, lark and simpy plain and under --policy eager, outcome by outcome"
 	@echo "make wheel    one wheel per CPython in dist/, each tried in an empty environment"
 	@echo "make dev      the extension only, unoptimised, for one CPython: make dev PY=3.12"
@@ -90,6 +91,11 @@ bench:
 bench-llm:
 	@scripts/setup
 	@scripts/bench_llm $(OPTIONS)
+
+.PHONY: bench-programs
+bench-programs:
+	@scripts/setup
+	@scripts/bench_programs $(PY) $(OPTIONS)
 
 .PHONY: package-tests
 package-tests:

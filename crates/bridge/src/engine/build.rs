@@ -206,6 +206,7 @@ fn prepare<'py>(
         typed,
         types,
         is_hasty: !profile.is_empty() && unit.is_learning(),
+        n_learned: lessons.n_learned,
         watched: profile,
         n_positional: is_plain.then_some(plain.arg_count),
         consts,

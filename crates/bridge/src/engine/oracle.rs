@@ -53,6 +53,8 @@ pub(crate) struct Lessons {
     pub(crate) blocked: HashSet<u32>,
     /// Where `observed` is what an earlier process saw.
     pub(crate) hinted: HashSet<u32>,
+    /// Grows with each lesson of this process: a version that was translated with fewer may not heed them all.
+    pub(crate) n_learned: u32,
 }
 
 /// Code that the front end translates: the function's own, or a callee's.

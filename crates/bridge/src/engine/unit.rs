@@ -570,9 +570,13 @@ impl Unit {
             if lessons.hinted.remove(&offset) {
                 // An earlier process saw another type: this one is to be learned.
                 lessons.observed.remove(&offset);
+                lessons.n_learned += 1;
                 true
             } else {
-                lessons.blocked.insert(offset)
+                let is_new = lessons.blocked.insert(offset);
+                lessons.n_learned += u32::from(is_new);
+                // What the version before this one taught while this one was already being compiled.
+                is_new || version.n_learned < lessons.n_learned
             }
         };
         if is_news {
@@ -605,6 +609,7 @@ impl Unit {
                 }
             }
             state.profile_rounds += u32::from(is_new);
+            state.lessons.n_learned += u32::from(is_new);
             let is_quiet = !is_new && version.is_quiet();
             if is_quiet {
                 version.stop_learning();

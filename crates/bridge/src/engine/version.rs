@@ -62,6 +62,8 @@ pub(crate) struct Version {
     quiet_runs: Cell<u32>,
     /// Compiled in a hurry, because types are still being learned.
     pub(crate) is_hasty: bool,
+    /// Lessons that it was translated with.
+    pub(crate) n_learned: u32,
     /// Activations inside the code.
     active: Cell<u32>,
     /// For calls without a frame.
@@ -88,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) types: Vec<(String, String)>,
     pub(crate) watched: Vec<u32>,
     pub(crate) is_hasty: bool,
+    pub(crate) n_learned: u32,
     /// Number of parameters when all of them are positional and there is no `*args` or `**kwargs`.
     pub(crate) n_positional: Option<u32>,
     pub(crate) consts: Consts,
@@ -104,7 +107,7 @@ impl Version {
         code: Code,
         code_generation: Duration,
     ) -> Arc<Version> {
-        let Parts { notes, typed, types, watched, is_hasty, n_positional, consts, samples, front_end } =
+        let Parts { notes, typed, types, watched, is_hasty, n_learned, n_positional, consts, samples, front_end } =
             parts;
         let function = &code.function;
         let is_leaf = place == Place::Call
@@ -137,6 +140,7 @@ impl Version {
             profile: Profile::new(watched.len() as u32),
             quiet_runs: Cell::new(if watched.is_empty() { QUIET_RUNS } else { 0 }),
             is_hasty,
+            n_learned,
             active: Cell::new(0),
             leaf_run: frameless(this, false),
             vectorcall_run: frameless(this, true),

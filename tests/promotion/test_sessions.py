@@ -29,6 +29,27 @@ def test_a_hot_function_is_promoted_while_the_program_runs(program):
     assert result == ["promoted", True, True, True, "function", 45, 499500, "sum_to", True]
 
 
+def test_a_function_that_is_seldom_called_is_put_back_when_it_saves_too_little(program):
+    # A hundred calls a second at most, of which one in 64 is one or two: no window alone has enough to judge by.
+    result = program("""
+        def work():
+            total = sum_to(200_000)
+            time.sleep(0.01)
+            return total
+
+        def is_put_back():
+            return 'sum_to' in rows(session) and rows(session)['sum_to'].state == 'put back'
+
+        code = sum_to.__code__
+        policy = overdrive.Policy(least_gain=1, max_attempts=1)
+        with overdrive.start(policy=policy, only=["*::sum_to"]) as session:
+            busy(work, is_put_back)
+            row = rows(session)['sum_to']
+        print(json.dumps([row.state, sum_to.__code__ is code, row.notes[0].split(":")[0], work()]))
+    """)
+    assert result == ["put back", True, "put back", 19999900000]
+
+
 def test_functions_of_phases_are_promoted(program):
     # A phase touches two windows at most, and the pause behind them fills two more: neither function is seen in three in a
     # row. `step` has no loop, so that its calls must be counted in its own phase.

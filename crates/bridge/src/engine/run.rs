@@ -5,7 +5,7 @@
 
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use overdrive_codegen::Rt;
 use overdrive_ir::exit::ExitKind;
@@ -23,8 +23,10 @@ use crate::mechanics::resume::State;
 use crate::mechanics::{layout, poll};
 use crate::objects;
 
-/// One call in this many is timed.
+/// One call in this many is timed …
 const TIMED_EVERY: u64 = 64;
+/// … and each one behind a call that took as long as this.
+const LONG_CALL: Duration = Duration::from_micros(10);
 
 /// What a stub's native object holds.
 pub(crate) struct UnitBody(pub(crate) Arc<Unit>);
@@ -41,7 +43,7 @@ impl Body for UnitBody {
             let n_calls = unit.counters.calls.get() + 1;
             unit.counters.calls.set(n_calls);
             // With a leaf version, one call in `TIMED_EVERY` comes here.
-            if unit.leaf.is_there() || n_calls.is_multiple_of(TIMED_EVERY) {
+            if unit.leaf.is_there() || n_calls.is_multiple_of(TIMED_EVERY) || unit.counters.is_long.get() {
                 timed_call(unit, activation)
             } else {
                 call(unit, activation)
@@ -169,7 +171,9 @@ unsafe fn timed_call(unit: &Arc<Unit>, activation: &mut Activation<'_>) -> *mut 
     let value = unsafe { call(unit, activation) };
     let is_native = !value.is_null() && unit.state.borrow().compiles == n_compiles;
     if is_native {
-        unit.counters.timed.set(unit.counters.timed.get() + begin.elapsed());
+        let elapsed = begin.elapsed();
+        unit.counters.is_long.set(elapsed >= LONG_CALL);
+        unit.counters.timed.set(unit.counters.timed.get() + elapsed);
         unit.counters.timed_calls.set(unit.counters.timed_calls.get() + 1);
     }
     value

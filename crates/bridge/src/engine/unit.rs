@@ -185,6 +185,8 @@ pub(crate) struct Counters {
     /// Calls that asked for the leaf version, to time one now and then.
     pub(crate) lights: Cell<u64>,
     pub(crate) timed: Cell<Duration>,
+    /// The last timed call took so long that all are timed: of those there are few.
+    pub(crate) is_long: Cell<bool>,
     pub(crate) exits: Cell<u64>,
 }
 

@@ -13,6 +13,13 @@ use super::sampler::Place;
 use super::score::Streak;
 use super::{Stats, Ticket};
 
+/// Native code is judged when at least this many calls were timed since it was last judged …
+const LEAST_TIMED_CALLS: u64 = 8;
+/// … or when of this many calls …
+const LEAST_CALLS: u64 = 512;
+/// … one in this many left for CPython: an exit costs more than a call without loops can save.
+const EXITS: u64 = 4;
+
 /// What became of a candidate.
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -45,6 +52,8 @@ pub(super) struct Candidate {
     pub(super) counts: Counts,
     /// Seconds that the code was on the stack during counted windows, estimated from samples.
     pub(super) on_stack: f64,
+    /// The samples of that estimate.
+    pub(super) n_on_stack: u32,
     /// What counting adds to the measured time of one call.
     pub(super) overhead: Duration,
     pub(super) share: f64,
@@ -56,9 +65,9 @@ pub(super) struct Candidate {
     pub(super) handed_over: u64,
     /// Whether its running loops were handed to the engine.
     pub(super) entered_loops: bool,
-    /// Statistics at the last window's end, to see what a window added.
+    /// Statistics when it was last judged, to see what came since.
     pub(super) last_stats: Stats,
-    /// Windows in a row in which native code saved too little.
+    /// Judgements in a row by which native code saved too little.
     pub(super) losses: u32,
     pub(super) notes: Vec<String>,
     /// What it became, and when.
@@ -92,6 +101,7 @@ impl Candidate {
             counted_windows: 0,
             counts: Counts::default(),
             on_stack: 0.0,
+            n_on_stack: 0,
             overhead: Duration::ZERO,
             share: 0.0,
             score: 0.0,
@@ -131,6 +141,25 @@ impl Candidate {
             return None;
         };
         Some(measured.saturating_sub(self.overhead))
+    }
+
+    /// Why native code is no gain, by what came since it was last judged; `None` while too little came, and `Some(None)` when
+    /// it is one.
+    pub(super) fn loss(&self, stats: &Stats, least_gain: Duration) -> Option<Option<String>> {
+        let calls = stats.calls.saturating_sub(self.last_stats.calls);
+        let exits = stats.exits.saturating_sub(self.last_stats.exits);
+        // Times are of calls that stay in native code. Where there is a loop, one exit may follow long native work.
+        if self.facts.loop_lines.is_empty() && calls >= LEAST_CALLS && EXITS * exits >= calls {
+            return Some(Some(format!("{exits} of {calls} calls left native code")));
+        }
+        let before = self.before()?;
+        let timed_calls = stats.timed_calls.saturating_sub(self.last_stats.timed_calls);
+        if timed_calls < LEAST_TIMED_CALLS {
+            return None;
+        }
+        let after = stats.timed.saturating_sub(self.last_stats.timed).div_f64(timed_calls as f64);
+        let is_gain = after + least_gain <= before;
+        Some((!is_gain).then(|| format!("{} per call native, {} in CPython", human(after), human(before))))
     }
 
     /// What a note says once need not be said again.
@@ -232,5 +261,15 @@ impl Row {
         dict.set_item("events", &self.events)?;
         dict.set_item("samples", &self.samples)?;
         Ok(dict)
+    }
+}
+
+/// "350 ns", "2.10 µs", "13.4 ms".
+fn human(time: Duration) -> String {
+    let ns = time.as_nanos() as f64;
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e6 => format!("{:.3} µs", ns / 1e3),
+        _ => format!("{:.3} ms", ns / 1e6),
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -28,10 +28,10 @@ use crate::mechanics::osr;
 /// A look-up of a place that found nothing, or no function object, is repeated after this many windows, then
 /// after twice as many, and so on.
 const FIRST_RETRY: u64 = 2;
-/// Native code is judged by windows with at least this many timed calls.
-const LEAST_TIMED_CALLS: u64 = 8;
-/// Windows in a row in which native code must have saved too little before it is put back.
+/// Judgements in a row by which native code must have lost before it is put back.
 const LOSSES: u32 = 3;
+/// Where times are estimated from samples (3.11), counting goes on until the code was on the stack in this many.
+const LEAST_SAMPLES: u32 = 4;
 /// Windows for which a compilation takes one of the `Policy.max_compiles` places.
 const PATIENCE: u64 = 4;
 /// A counter that saw no call begin is given up after this many windows.
@@ -237,7 +237,7 @@ impl Driver {
         true
     }
 
-    /// Counters that have run a window are read, and stopped when they have seen a call.
+    /// Counters that have run a window are read, and stopped when they tell how long a call takes.
     fn read_counters(&mut self, py: Python<'_>, samples: &Samples, seconds: f64) {
         for candidate in &mut self.candidates {
             let Some(counter) = candidate.counter.take() else { continue };
@@ -250,8 +250,13 @@ impl Driver {
             }
             candidate.counted_windows += 1;
             candidate.on_stack += f64::from(on_stack) / f64::from(samples.ticks.max(1)) * seconds;
-            let measured = if cfg!(Py_3_12) { counts.timed_calls } else { counts.calls };
-            if measured > 0 || candidate.counted_windows >= COUNTED_WINDOWS {
+            candidate.n_on_stack += on_stack;
+            let is_measured = if cfg!(Py_3_12) {
+                counts.timed_calls > 0
+            } else {
+                counts.calls > 0 && candidate.n_on_stack >= LEAST_SAMPLES
+            };
+            if is_measured || candidate.counted_windows >= COUNTED_WINDOWS {
                 candidate.counts = counter.stop(py).unwrap_or(counts);
             } else {
                 candidate.counts = counts;
@@ -402,7 +407,7 @@ impl Driver {
         }
     }
 
-    /// Puts back what saved too little, window by window: one with other arguments does not decide alone.
+    /// Puts back what saved too little, judgement by judgement: one with other arguments does not decide alone.
     fn judge(&mut self, py: Python<'_>) {
         for index in 0..self.candidates.len() {
             let candidate = &self.candidates[index];
@@ -410,17 +415,13 @@ impl Driver {
                 continue;
             }
             let stats = self.engine.stats(candidate.code.bind(py));
-            let timed_calls = stats.timed_calls.saturating_sub(candidate.last_stats.timed_calls);
-            let timed = stats.timed.saturating_sub(candidate.last_stats.timed);
-            let before = candidate.before();
+            let Some(loss) = candidate.loss(&stats, self.policy.least_gain) else { continue };
             let candidate = &mut self.candidates[index];
             candidate.last_stats = stats;
-            let (Some(before), true) = (before, timed_calls >= LEAST_TIMED_CALLS) else { continue };
-            let after = timed.div_f64(timed_calls as f64);
-            if after + self.policy.least_gain <= before {
+            let Some(reason) = loss else {
                 candidate.losses = 0;
                 continue;
-            }
+            };
             candidate.losses += 1;
             if candidate.losses < LOSSES {
                 continue;
@@ -428,11 +429,7 @@ impl Driver {
             let Some(function) = candidate.function.as_ref().map(|f| f.bind(py).clone()) else { continue };
             if self.engine.demote(&function).is_ok_and(|demoted| demoted) {
                 candidate.losses = 0;
-                self.refuse(
-                    index,
-                    vec![format!("put back: {} per call native, {} in CPython", human(after), human(before))],
-                    State::Demoted,
-                );
+                self.refuse(index, vec![format!("put back: {reason}")], State::Demoted);
             }
         }
     }
@@ -464,16 +461,6 @@ impl Driver {
         let order = |row: &Row| row.promoted_at.unwrap_or(f64::INFINITY);
         rows.sort_by(|a, b| order(a).total_cmp(&order(b)).then(b.share.total_cmp(&a.share)));
         rows
-    }
-}
-
-/// "350 ns", "2.10 µs", "13.4 ms".
-fn human(time: Duration) -> String {
-    let ns = time.as_nanos() as f64;
-    match ns {
-        _ if ns < 1e3 => format!("{ns:.0} ns"),
-        _ if ns < 1e6 => format!("{:.3} µs", ns / 1e3),
-        _ => format!("{:.3} ms", ns / 1e6),
     }
 }
 

@@ -107,8 +107,18 @@ impl Version {
         code: Code,
         code_generation: Duration,
     ) -> Arc<Version> {
-        let Parts { notes, typed, types, watched, is_hasty, n_learned, n_positional, consts, samples, front_end } =
-            parts;
+        let Parts {
+            notes,
+            typed,
+            types,
+            watched,
+            is_hasty,
+            n_learned,
+            n_positional,
+            consts,
+            samples,
+            front_end,
+        } = parts;
         let function = &code.function;
         let is_leaf = place == Place::Call
             && !function.needs_frame

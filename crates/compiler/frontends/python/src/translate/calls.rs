@@ -44,7 +44,9 @@ impl Tx<'_> {
 
     pub(crate) fn call_op(&mut self, n: usize, kw_names: Option<ConstIdx>) -> Step {
         if let Some((Meaning::Builtin(Builtin::FrameReader), _)) = self.callee(n) {
-            return Err(self.refused("it reads its own frame (locals, vars, dir, eval, exec or sys.getrefcount)"));
+            return Err(
+                self.refused("it reads its own frame (locals, vars, dir, eval, exec or sys.getrefcount)")
+            );
         }
         if kw_names.is_none() && self.is_native_call(n) && self.native_call(n) {
             return Ok(());

@@ -57,9 +57,9 @@ class Policy:
     eager: bool = False
     """Promote each function of the script's own project at its second call, without looking at scores.
 
-    The project is every file that is neither in the standard library nor in ``site-packages``, and of those the
-    files whose path a pattern of ``only`` names: one with a slash, as ``"*/json/*"``. For tests and for finding
-    out what can be compiled, not for speed.
+    The project is every file that is neither in the standard library nor in ``site-packages``, and of those
+    the files whose path a pattern of ``only`` names: one with a slash, as ``"*/json/*"``. For tests and for
+    finding out what can be compiled, not for speed.
     """
     observe: bool = False
     """Only report what would be promoted."""

@@ -110,7 +110,7 @@ DIFFERENT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("a", "b", "path"), DIFFERENT, ids=lambda x: repr(x)[:40])
+@pytest.mark.parametrize(("a", "b", "path"), DIFFERENT, ids=[f"{n}-{d[2]}" for n, d in enumerate(DIFFERENT)])
 def test_what_differs(a, b, path):
     assert path in paths(a, b)
 

@@ -113,13 +113,16 @@ unsafe fn sample<'py>(
     Some(oracle.sample(&value))
 }
 
+/// What is said of each line, and the types of variables there.
+pub(crate) type Preview = (Vec<Note>, Vec<Typed>);
+
 /// What can be said of a code object that never ran: arguments and globals may be anything.
 ///
 /// # Errors
 /// Why nothing of it would be compiled.
-pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<(Vec<Note>, Vec<Typed>), String> {
+pub(crate) fn preview(code: &Bound<'_, PyAny>) -> Result<Preview, String> {
     let py = code.py();
-    let look = || -> PyResult<Result<(Vec<Note>, Vec<Typed>), String>> {
+    let look = || -> PyResult<Result<Preview, String>> {
         let plain = Arc::new(super::input::code_object(code)?);
         let builtins = py.import("builtins")?.dict();
         let names = code.getattr("co_names")?.cast_into()?;

@@ -196,8 +196,11 @@ def show_progress(result, done, every=10.0):
         print(f"{result} after {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
-def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False, progress=False):
-    """Runs `count` programs from seed `start` on, or until Ctrl-C where it is None, and returns the result."""
+def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False, progress=False, first=None):
+    """Runs `count` programs from seed `start` on, or until Ctrl-C where it is None, and returns the result.
+
+    The line `first` is printed when Ctrl-C would end it.
+    """
     seeds = itertools.count(start) if count is None else range(start, start + count)
     result = Result(say)
     campaign = Campaign(seeds, modes, takes_turns, result)
@@ -208,6 +211,8 @@ def fuzz(start, count, modes=MODES, n_workers=2, say=None, takes_turns=False, pr
     for worker in workers:
         worker.start()
     try:
+        if first is not None:
+            print(first, flush=True)
         for worker in workers:
             worker.join()
     except KeyboardInterrupt:
@@ -298,8 +303,9 @@ def main(arguments=None):
     for ends_it in (signal.SIGINT, signal.SIGTERM):  # a run in the background has SIGINT ignored
         signal.signal(ends_it, signal.default_int_handler)
     start = random.SystemRandom().randrange(10**9) if o.start is None else o.start
-    print(f"programs from seed {start} on{'' if o.count else '; Ctrl-C ends it'}", flush=True)
-    result = fuzz(start, o.count, modes, o.workers, Keeper(o.findings, o.reduce), not o.all, o.progress)
+    first = f"programs from seed {start} on{'' if o.count else '; Ctrl-C ends it'}"
+    keeper = Keeper(o.findings, o.reduce)
+    result = fuzz(start, o.count, modes, o.workers, keeper, not o.all, o.progress, first)
     print(result)
     if result.findings:
         print(f"kept in {o.findings}")

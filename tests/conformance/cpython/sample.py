@@ -6,7 +6,7 @@ import unittest
 
 def is_promoted():
     code = sys._getframe(1).f_code
-    return any(type(constant).__module__ == "overdrive._core" for constant in code.co_consts)
+    return any(type(constant).__name__ == "Native" for constant in code.co_consts)
 
 
 class Sees(unittest.TestCase):
